@@ -1,0 +1,95 @@
+"""Decoders by name, import path or entry point: ``load_decoder`` finds them all."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+from harness.contract import Decoder
+from harness.models import ModelPair
+
+GROUP = "specdec_harness.decoders"
+Factory = Callable[..., Decoder]
+
+BUILT_IN: Mapping[str, str] = {
+    "reference": "harness.adapters.reference:engine",
+    "reference-ngram": "harness.adapters.reference:engine_ngram",
+    "reference-page": "harness.adapters.reference:page",
+    "transformers-assisted": "harness.adapters.transformers:assisted",
+    "transformers-lookup": "harness.adapters.transformers:prompt_lookup",
+}
+
+
+class DecoderError(ValueError):
+    """A decoder that cannot be had; the message says what to do."""
+
+
+def decoder_names() -> list[str]:
+    """Built-in decoders and those of installed packages."""
+    return sorted({*BUILT_IN, *(entry.name for entry in metadata.entry_points(group=GROUP))})
+
+
+def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None = None) -> Decoder:
+    """Build the decoder called ``name`` on a pair.
+
+    Parameters
+    ----------
+    name : str
+        A built-in name, an entry point of the group ``specdec_harness.decoders``, or
+        ``package.module:factory`` with ``factory(pair, **options) -> Decoder``.
+    options : mapping
+        Handed to the factory; numbers and booleans are converted where they look like it.
+
+    Raises
+    ------
+    DecoderError
+        In one line that says what is wrong and what to do.
+    """
+    factory = _factory(name)
+    values = {key: _value(text) for key, text in (options or {}).items()}
+    try:
+        inspect.signature(factory).bind(pair, **values)
+    except TypeError as error:
+        raise DecoderError(f"decoder {name!r} does not take these options: {error}") from None
+    try:
+        decoder = factory(pair, **values)
+    except (ValueError, ImportError) as error:
+        raise DecoderError(f"decoder {name!r} cannot be built: {error}") from None
+    if not isinstance(decoder, Decoder):
+        raise DecoderError(
+            f"decoder {name!r} returned a {type(decoder).__name__}: it needs `capabilities` "
+            "(a set of names) and `generate(requests)`"
+        )
+    return decoder
+
+
+def _factory(name: str) -> Factory:
+    entries = {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
+    path = BUILT_IN.get(name) or entries.get(name) or name
+    module_name, _, attribute = path.partition(":")
+    if not attribute:
+        raise DecoderError(
+            f"unknown decoder {name!r}: known are {', '.join(decoder_names())}; your own is "
+            "package.module:factory"
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever a stranger's module raises when it is imported
+        raise DecoderError(f"cannot import {module_name!r}: {type(error).__name__}: {error}") from None
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise DecoderError(f"module {module_name!r} has no function {attribute!r}")
+    found: Factory = factory
+    return found
+
+
+def _value(text: str) -> Any:
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)

@@ -1,0 +1,80 @@
+"""The reference decoders as systems under test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from harness.contract import CAPABILITIES, Completion, Request, validate
+from harness.models import ModelPair
+from reference_impl import autoregressive, speculative
+from reference_impl.drafters.model import ModelDrafter
+from reference_impl.drafters.ngram import NgramDrafter
+from reference_impl.engine import Drafter, SpeculativeEngine
+from reference_impl.randomness import Seeded
+
+_ALL = frozenset(CAPABILITIES) - {"declared_lossy"}
+
+
+class EngineDecoder:
+    """The engine behind the contract: it checks requests, the engine decodes them."""
+
+    capabilities = _ALL
+
+    def __init__(
+        self,
+        pair: ModelPair,
+        drafter: Drafter,
+        engine: type[SpeculativeEngine] = SpeculativeEngine,
+        max_batch: int | None = None,
+    ) -> None:
+        self._pair = pair
+        self.engine = engine(pair.target, drafter, pair.vocab_size, max_batch)
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Decode all requests together."""
+        for request in requests:
+            validate(request, self._pair)
+        return self.engine.generate(requests)
+
+
+def engine(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with the pair's draft model."""
+    return EngineDecoder(pair, ModelDrafter(pair.draft, pair.vocab_size), max_batch=max_batch)
+
+
+def engine_ngram(
+    pair: ModelPair, max_ngram: int = 3, min_ngram: int = 1, max_batch: int | None = None
+) -> EngineDecoder:
+    """Reference engine with n-gram prompt lookup."""
+    return EngineDecoder(pair, NgramDrafter(max_ngram, min_ngram), max_batch=max_batch)
+
+
+class PageDecoder:
+    """The algorithm on one page: no cache, one request at a time."""
+
+    capabilities = _ALL - {"logprobs"}
+
+    def __init__(self, pair: ModelPair) -> None:
+        self._pair = pair
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Decode the requests one by one."""
+        return [self._generate(request) for request in requests]
+
+    @torch.inference_mode()
+    def _generate(self, request: Request) -> Completion:
+        pair = self._pair
+        validate(request, pair)
+        randomness = Seeded(request.seed)
+        p = autoregressive.model_laws(pair.target, request, pair.vocab_size)
+        if not request.speculate:
+            return autoregressive.decode(p, request, randomness)
+        q = autoregressive.model_laws(pair.draft, request, pair.vocab_size)
+        return speculative.decode(p, speculative.draft_with(q), request, randomness)
+
+
+def page(pair: ModelPair) -> PageDecoder:
+    """Reference page with the pair's draft model."""
+    return PageDecoder(pair)

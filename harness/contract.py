@@ -1,0 +1,239 @@
+"""The contract between the harness and a decoder: what is asked, what comes back.
+
+Token ids everywhere; nothing here knows a tokenizer, a model or a framework.
+This module imports nothing else from the project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+CAPABILITIES: Mapping[str, str] = {
+    "greedy": "temperature 0",
+    "sampling": "temperature > 0",
+    "top_k": "keeps the k most likely tokens",
+    "top_p": "nucleus filter",
+    "min_p": "drops tokens below min_p times the most likely one",
+    "penalties": "repetition, presence and frequency penalty",
+    "min_new_tokens": "no EOS before that many new tokens",
+    "logit_bias": "adds a constant to the logits of single tokens",
+    "eos": "stops at any of the request's EOS ids",
+    "stop": "stops after any of the request's stop sequences of ids",
+    "seed": "the same seed, alone and again, gives the same ids",
+    "batch": "several requests in one call are decoded together",
+    "logprobs": "returns the log probability of every emitted token",
+    "rounds": "returns drafted and accepted counts of every round",
+    "plain": "can run the same request with speculation off",
+    "validates": "raises ValueError on a request that makes no sense",
+    "declared_lossy": "does not claim the target's law: measured, never called lossless",
+}
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How the next token is drawn from the target's logits.
+
+    The order of application is that of transformers' ``generate``: logit_bias,
+    repetition penalty, presence and frequency penalty, min_new_tokens, temperature,
+    top_k, top_p, min_p (see ``reference_impl.sampling``).
+
+    Attributes
+    ----------
+    temperature : float
+        0 is greedy decoding, and switches the filters off.
+    top_k : int
+        0 keeps all tokens.
+    top_p, min_p : float
+        1 and 0 keep all tokens.
+    repetition_penalty : float
+        Over prompt and output (Keskar et al. 2019); 1 is neutral.
+    presence_penalty, frequency_penalty : float
+        Over the output only, subtracted from the logits; 0 is neutral.
+    min_new_tokens : int
+        EOS is impossible before that many new tokens.
+    logit_bias : dict of int to float
+        Added to the logits of the named tokens.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_new_tokens: int = 0
+    logit_bias: dict[int, float] = {}
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the next token is the argmax."""
+        return self.temperature == 0
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the law depends on the tokens before it other than through the logits."""
+        return (
+            self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+        )
+
+    def capabilities(self) -> set[str]:
+        """Capabilities that a decoder must declare to take this."""
+        needed = {"greedy" if self.greedy else "sampling"}
+        if self.top_k:
+            needed.add("top_k")
+        if self.top_p < 1:
+            needed.add("top_p")
+        if self.min_p:
+            needed.add("min_p")
+        if self.needs_history:
+            needed.add("penalties")
+        if self.min_new_tokens:
+            needed.add("min_new_tokens")
+        if self.logit_bias:
+            needed.add("logit_bias")
+        return needed
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation.
+
+    Attributes
+    ----------
+    prompt : tuple of int
+        Token ids, at least one.
+    max_new_tokens : int
+        At least 1.
+    sampling : Sampling
+    seed : int or None
+        None: the decoder's own randomness, independent from call to call.
+    eos : tuple of int
+        Output ends with (and includes) the first of these.
+    stop : tuple of tuple of int
+        Output ends with (and includes) the first of these sequences of new tokens.
+    speculate : bool
+        False asks for plain decoding on the same path.
+    draft_tokens : int
+        K, the proposed tokens of one round, at least 1.
+    logprobs : bool
+        Asks for the log probability of every new token under its sampling law.
+    """
+
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    sampling: Sampling = Sampling()
+    seed: int | None = None
+    eos: tuple[int, ...] = ()
+    stop: tuple[tuple[int, ...], ...] = ()
+    speculate: bool = True
+    draft_tokens: int = 4
+    logprobs: bool = False
+
+    def capabilities(self) -> set[str]:
+        """Capabilities that a decoder must declare to take this."""
+        needed = self.sampling.capabilities()
+        if self.eos:
+            needed.add("eos")
+        if self.stop:
+            needed.add("stop")
+        if self.seed is not None and not self.sampling.greedy:
+            needed.add("seed")
+        if not self.speculate:
+            needed.add("plain")
+        if self.logprobs:
+            needed.add("logprobs")
+        return needed
+
+
+class Round(msgspec.Struct, frozen=True):
+    """One draft-and-verify step: ``accepted`` of ``drafted`` tokens, then one of the target's."""
+
+    drafted: int
+    accepted: int
+
+
+FinishReason = Literal["eos", "stop", "length"]
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """What a decoder answers to one request.
+
+    Attributes
+    ----------
+    tokens : list of int
+        New ids only; the EOS or stop sequence that ended the output is included.
+    finish_reason : str
+        ``eos``, ``stop`` or ``length``.
+    logprobs : list of float or None
+        Natural logarithm, one a token.
+    rounds : list of Round or None
+        One a target call.
+    """
+
+    tokens: list[int]
+    finish_reason: FinishReason
+    logprobs: list[float] | None = None
+    rounds: list[Round] | None = None
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """A system under test. Any object with these two attributes is one."""
+
+    capabilities: frozenset[str]
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Decode every request, in order."""
+        ...
+
+
+class Limits(Protocol):
+    """What a request is checked against; a ``ModelPair`` is one."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        ...
+
+    @property
+    def context_length(self) -> int:
+        """Longest prompt plus output, in tokens."""
+        ...
+
+
+def validate(request: Request, limits: Limits) -> None:
+    """Raise ValueError, in one line that says what to do, if the request makes no sense."""
+    s, vocab = request.sampling, limits.vocab_size
+    if not request.prompt:
+        raise ValueError("empty prompt: give at least one token id (a BOS id, for instance)")
+    ids = [*request.prompt, *request.eos, *s.logit_bias, *(t for stop in request.stop for t in stop)]
+    for token in ids:
+        if not 0 <= token < vocab:
+            raise ValueError(f"token id {token} is outside the vocabulary 0..{vocab - 1}")
+    if not all(request.stop):
+        raise ValueError("empty stop sequence: leave it out")
+    if request.max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens is {request.max_new_tokens}: ask for at least 1")
+    total = len(request.prompt) + request.max_new_tokens
+    if total > limits.context_length:
+        raise ValueError(
+            f"prompt ({len(request.prompt)}) + max_new_tokens ({request.max_new_tokens}) = {total} "
+            f"exceeds the context of {limits.context_length} tokens: shorten one of them"
+        )
+    if request.draft_tokens < 1:
+        raise ValueError(
+            f"draft_tokens is {request.draft_tokens}: at least 1 (speculate=False switches it off)"
+        )
+    ranges = [
+        (0 <= s.temperature < float("inf"), "temperature", s.temperature, "0 (greedy) or above"),
+        (s.top_k >= 0, "top_k", s.top_k, "0 (all) or above"),
+        (0 < s.top_p <= 1, "top_p", s.top_p, "in (0, 1]"),
+        (0 <= s.min_p <= 1, "min_p", s.min_p, "in [0, 1]"),
+        (s.repetition_penalty > 0, "repetition_penalty", s.repetition_penalty, "above 0"),
+        (s.min_new_tokens >= 0, "min_new_tokens", s.min_new_tokens, "0 or above"),
+    ]
+    for valid, name, value, allowed in ranges:
+        if not valid:
+            raise ValueError(f"{name} is {value}: it must be {allowed}")

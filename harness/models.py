@@ -1,0 +1,228 @@
+"""Model pairs: a target, a draft, and what both agree on.
+
+``load_pair`` knows tiny pairs made from a seed, the real pair ``smollm2-135m``, and any two
+Hugging Face directories or hub ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from harness import smollm2, tiny_pairs
+
+
+@dataclass
+class ModelPair:
+    """A target and a draft that share their token ids.
+
+    Attributes
+    ----------
+    name : str
+    target, draft : PreTrainedModel
+    vocab_size : int
+        Token ids in use; a model's output may be padded beyond it.
+    context_length : int
+    eos : tuple of int
+    tokenizer : transformers tokenizer or None
+        None for tiny pairs: they have no text.
+    source : str
+        Where the weights came from, for the record.
+    """
+
+    name: str
+    target: PreTrainedModel
+    draft: PreTrainedModel
+    vocab_size: int
+    context_length: int
+    eos: tuple[int, ...] = ()
+    tokenizer: Any = None
+    source: str = ""
+    _directories: dict[str, Path] = field(default_factory=dict, repr=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the target lives."""
+        return next(self.target.parameters()).device
+
+    def directory(self, role: str) -> Path:
+        """Hugging Face directory of ``target`` or ``draft``, saved on first demand."""
+        if role not in self._directories:
+            path = cache_directory() / "pairs" / f"{self.name}-{self.fingerprint()[:12]}" / role
+            model: PreTrainedModel = getattr(self, role)
+            if not (path / "config.json").exists():
+                model.save_pretrained(path)
+                if self.tokenizer is not None:
+                    self.tokenizer.save_pretrained(path)
+            self._directories[role] = path
+        return self._directories[role]
+
+    def fingerprint(self) -> str:
+        """SHA-256 over a sample of both models' weights: cheap, and different for any other pair."""
+        digest = hashlib.sha256()
+        for model in (self.target, self.draft):
+            for name, weight in model.state_dict().items():
+                sample = weight.flatten()[:: max(1, weight.numel() // 997)].float().cpu()
+                digest.update(f"{name}{tuple(weight.shape)}".encode() + sample.numpy().tobytes())
+        return digest.hexdigest()
+
+
+class PairError(ValueError):
+    """A pair that cannot be had; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class _Tiny:
+    architecture: str = "llama"
+    draft: str = "good"
+    vocab: int = 64
+    ties: bool = False
+    seed: int = 1
+
+
+TINY_PAIRS: Mapping[str, _Tiny] = {
+    "tiny": _Tiny(),
+    "tiny-bad": _Tiny(draft="bad"),
+    "tiny-self": _Tiny(draft="self"),
+    "tiny-hostile": _Tiny(draft="hostile"),
+    "tiny-ties": _Tiny(ties=True),
+    "tiny-gpt2": _Tiny(architecture="gpt2"),
+    "tiny-window": _Tiny(architecture="mistral"),
+    "micro": _Tiny(vocab=8),
+    "micro-bad": _Tiny(vocab=8, draft="bad"),
+    "micro-self": _Tiny(vocab=8, draft="self"),
+    "micro-hostile": _Tiny(vocab=8, draft="hostile"),
+}
+
+
+def pair_names() -> list[str]:
+    """Names that ``load_pair`` knows without a path."""
+    return [*TINY_PAIRS, smollm2.NAME]
+
+
+def load_pair(
+    name: str = "",
+    target: str | None = None,
+    draft: str | None = None,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> ModelPair:
+    """Load a pair by name, or from two directories or hub ids.
+
+    Raises
+    ------
+    PairError
+        In one line that says what is wrong and what to do.
+    """
+    if target or draft:
+        if not (target and draft):
+            raise PairError("give both --target and --draft (a directory or a hub id each)")
+        pair = _from_paths(target, draft)
+    elif name in TINY_PAIRS:
+        pair = _tiny(name, TINY_PAIRS[name])
+    elif name == smollm2.NAME:
+        pair = _smollm2()
+    else:
+        raise PairError(f"unknown pair {name!r}: known are {', '.join(pair_names())}")
+    for model in (pair.target, pair.draft):
+        model.to(device=_device(device), dtype=dtype).eval()
+    return pair
+
+
+def _device(device: str) -> torch.device:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise PairError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return torch.device(device)
+
+
+def _tiny(name: str, recipe: _Tiny) -> ModelPair:
+    target = tiny_pairs.make_target(recipe.architecture, recipe.vocab, recipe.seed)
+    if recipe.ties:
+        tiny_pairs.tie_outputs(target)
+    draft = tiny_pairs.make_draft(recipe.draft, target, recipe.architecture, recipe.seed)
+    return ModelPair(
+        name=name,
+        target=target,
+        draft=draft,
+        vocab_size=recipe.vocab,
+        context_length=tiny_pairs.CONTEXT,
+        source=f"made from seed {recipe.seed}",
+    )
+
+
+def _smollm2() -> ModelPair:
+    from reference_impl.drafters.reduced import load_reduced_draft
+
+    try:
+        directory, source = smollm2.find(cache_directory())
+    except smollm2.NotFound as error:
+        raise PairError(str(error)) from None
+    target = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    return ModelPair(
+        name=smollm2.NAME,
+        target=target,
+        draft=load_reduced_draft(target, smollm2.DRAFT),
+        vocab_size=int(target.config.vocab_size),
+        context_length=int(target.config.max_position_embeddings),
+        eos=smollm2.EOS,
+        tokenizer=AutoTokenizer.from_pretrained(directory),
+        source=source,
+        _directories={"target": directory},
+    )
+
+
+def _from_paths(target: str, draft: str) -> ModelPair:
+    models = []
+    for path in (target, draft):
+        try:
+            models.append(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32))
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise PairError(f"cannot load {path!r} as a causal LM: {reason}") from None
+    tokenizers = [_tokenizer(path) for path in (target, draft)]
+    if all(tokenizers):
+        first, second = (t.get_vocab() for t in tokenizers)
+        if first != second:
+            raise PairError(
+                f"the tokenizers of {target!r} and {draft!r} differ: a draft must share the target's ids"
+            )
+    shared = len(tokenizers[0]) if tokenizers[0] else models[0].config.vocab_size
+    sizes = [int(m.config.vocab_size) for m in models]
+    if sizes[0] != sizes[1] and not all(tokenizers):
+        raise PairError(
+            f"vocabularies differ ({sizes[0]} and {sizes[1]}) and there is no tokenizer to say that "
+            "only the padding does: use a draft with the target's vocabulary"
+        )
+    eos = models[0].generation_config.eos_token_id
+    return ModelPair(
+        name=f"{Path(target).name}+{Path(draft).name}",
+        target=models[0],
+        draft=models[1],
+        vocab_size=min(sizes[0], shared),
+        context_length=int(getattr(models[0].config, "max_position_embeddings", 0) or 2048),
+        eos=tuple(eos) if isinstance(eos, list) else (eos,) if eos is not None else (),
+        tokenizer=tokenizers[0],
+        source=f"{target} and {draft}",
+    )
+
+
+def _tokenizer(path: str) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except Exception:  # a directory without a tokenizer fails in ways that differ by version
+        return None
+
+
+def cache_directory() -> Path:
+    """Where models are kept: SPECDEC_CACHE, else the user's cache."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdec-harness"
+    return Path(os.environ.get("SPECDEC_CACHE") or default)

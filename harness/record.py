@@ -1,0 +1,233 @@
+"""Records: append-only JSON lines. A header, rows, a footer; the report reads nothing else."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from harness.verdict import Verdict
+
+SCHEMA = 1
+
+
+class PairInfo(msgspec.Struct, frozen=True):
+    """Which models were used."""
+
+    name: str
+    source: str
+    fingerprint: str
+    device: str
+    dtype: str
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, tag="header", tag_field="kind"):
+    """What ran, where, with what."""
+
+    schema: int = SCHEMA
+    command: str
+    started: str
+    seed: int
+    alpha: float
+    decoders: list[str]
+    pair: PairInfo
+    versions: dict[str, str]
+    machine: dict[str, str]
+    options: dict[str, Any] = {}
+
+
+class VerdictRow(msgspec.Struct, frozen=True, kw_only=True, tag="verdict", tag_field="kind"):
+    """One check of one decoder, as pytest ran it."""
+
+    decoder: str
+    item: str
+    suite: str
+    seconds: float
+    expected_failure: str = ""  # the reason given in the xfails file
+    verdict: Verdict
+
+
+class GenerationRow(msgspec.Struct, frozen=True, kw_only=True, tag="generation", tag_field="kind"):
+    """One prompt decoded plainly and speculatively by one decoder, one after the other.
+
+    Seconds are the harness's own clock around ``generate``; tokens are counted by the harness.
+    """
+
+    decoder: str
+    task: str
+    prompt_id: str
+    repeat: int
+    prompt_tokens: int
+    plain_tokens: list[int]
+    plain_seconds: float
+    tokens: list[int]
+    seconds: float
+    first: str  # the arm that ran first: "plain" or "speculative"
+    finish_reason: str = ""
+    drafted: list[int] | None = None  # per round, where the decoder tells
+    accepted: list[int] | None = None
+    identical: bool | None = None  # ids of both arms; None where sampled
+    near_tie: str = ""  # why a divergence is not a fault, if it is not
+    error: str = ""
+
+
+class Footer(msgspec.Struct, frozen=True, kw_only=True, tag="footer", tag_field="kind"):
+    """Present where a run came to its end."""
+
+    finished: str
+    rows: int
+
+
+Row = Header | VerdictRow | GenerationRow | Footer
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Row)
+
+
+def now() -> str:
+    """UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """Versions that a result may depend on."""
+    found = {"python": platform.python_version()}
+    for name in ("specdec-harness", "torch", "transformers", "numpy", "scipy", "hypothesis", "pytest"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def machine() -> dict[str, str]:
+    """What a timing depends on: processor, cores, threads."""
+    import torch
+
+    info = {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+    }
+    if torch.cuda.is_available():
+        info["gpu"] = torch.cuda.get_device_name()
+    return info
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+def command_line() -> str:
+    """How this process was started, as somebody would type it."""
+    name = Path(sys.argv[0]).name
+    if name == "__main__.py":
+        package = Path(sys.argv[0]).parent
+        name = f"python -m {'.'.join(package.parts[package.parts.index('harness') :])}"
+    return " ".join([name, *sys.argv[1:]])
+
+
+class Writer:
+    """Appends rows to a file, flushed one by one; a context manager that adds the footer."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("wb")
+        self._rows = 0
+        self._write(header)
+
+    def _write(self, row: Row) -> None:
+        self._file.write(_encoder.encode(row) + b"\n")
+        self._file.flush()
+
+    def add(self, row: VerdictRow | GenerationRow) -> None:
+        """Append one row."""
+        self._write(row)
+        self._rows += 1
+
+    def close(self) -> None:
+        """Write the footer: the run came to its end."""
+        self._write(Footer(finished=now(), rows=self._rows))
+        self._file.close()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record file, read back.
+
+    Attributes
+    ----------
+    problems : list of str
+        What is wrong with the file: no footer, a torn line. The rest is good.
+    """
+
+    header: Header
+    verdicts: list[VerdictRow]
+    generations: list[GenerationRow]
+    problems: list[str]
+
+
+class RecordError(ValueError):
+    """Not a record file at all."""
+
+
+def read(path: Path) -> Record:
+    """Read a record file.
+
+    Raises
+    ------
+    RecordError
+        If it cannot be read, or its first line is not a header of this schema.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from None
+    problems: list[str] = []
+    rows = list(_rows(lines, problems))
+    if not rows or not isinstance(rows[0], Header):
+        raise RecordError(f"{path} is not a record of this harness: its first line is no header")
+    header = rows[0]
+    if header.schema != SCHEMA:
+        raise RecordError(f"{path} has schema {header.schema}, this version reads {SCHEMA}")
+    if not isinstance(rows[-1], Footer):
+        problems.append("no footer: the run did not come to its end")
+    elif rows[-1].rows != len(rows) - 2:
+        problems.append(f"the footer counts {rows[-1].rows} rows, {len(rows) - 2} are readable")
+    return Record(
+        header=header,
+        verdicts=[row for row in rows if isinstance(row, VerdictRow)],
+        generations=[row for row in rows if isinstance(row, GenerationRow)],
+        problems=problems,
+    )
+
+
+def _rows(lines: list[bytes], problems: list[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            problems.append(f"line {number} is torn or not of this schema: left out")

@@ -1,0 +1,163 @@
+"""The requests that are decoded together, and how far each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.contract import Completion, FinishReason, Request, Round
+from reference_impl.autoregressive import finished
+from reference_impl.cache import Ints
+from reference_impl.randomness import Streams
+from reference_impl.sampling import History, Parameters
+
+
+@dataclass
+class Output:
+    """What is kept of a request when its row is done."""
+
+    rounds: list[Round] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+
+class Batch:
+    """State of the rows in flight. Bookkeeping lives on the host, laws on the device.
+
+    Attributes
+    ----------
+    requests : list of Request
+        One a row.
+    tokens : ndarray [B, C], int64
+        Prompt and output of every row.
+    length : ndarray [B], int64
+        How many of them there are.
+    prompt_length : ndarray [B], int64
+    active : ndarray [B], bool
+        Rows that still decode.
+    parameters : Parameters
+    history : History or None
+        None where no row has a penalty.
+    streams : Streams
+    """
+
+    def __init__(self, requests: Sequence[Request], vocab: int, device: torch.device) -> None:
+        self.requests = list(requests)
+        self.outputs = [Output() for _ in requests]
+        self.index = np.arange(len(requests))
+        self.device = device
+        self.prompt_length = np.array([len(r.prompt) for r in requests])
+        self.length = self.prompt_length.copy()
+        self.limit = self.prompt_length + np.array([r.max_new_tokens for r in requests])
+        self.tokens = np.zeros((len(requests), int(self.limit.max())), dtype=np.int64)
+        for row, request in enumerate(requests):
+            self.tokens[row, : len(request.prompt)] = request.prompt
+        self.draft_tokens = np.array([r.draft_tokens if r.speculate else 0 for r in requests])
+        self.active = np.ones(len(requests), dtype=bool)
+        self.parameters = Parameters.of(requests, vocab, device)
+        self.streams = Streams([r.seed for r in requests], device)
+        self.history: History | None = None
+        if self.parameters.penalised:
+            prompts = [r.prompt for r in requests]
+            self.history = History.of(prompts, [()] * len(requests), vocab, device)
+        self._eos = _padded([r.eos for r in requests])
+        self._stops = np.array([bool(r.stop) for r in requests])
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def prompts_but_last(self) -> Tensor:
+        """All but the last token of every prompt, padded at the end, [B, T] on the device."""
+        return torch.from_numpy(self.tokens[:, : int(self.prompt_length.max()) - 1]).to(self.device)
+
+    def room(self) -> Ints:
+        """Tokens that may be drafted now, [B]: the round ends with one more of the target's."""
+        left = np.minimum(self.draft_tokens, self.limit - self.length - 1)
+        return np.where(self.active, left, 0)
+
+    def new_tokens(self) -> Tensor:
+        """Length of every row's output, [B] on the device."""
+        return torch.from_numpy(self.length - self.prompt_length).to(self.device)
+
+    def cut(self, emitted: Ints, count: Ints) -> Ints:
+        """How many of the emitted tokens to keep, [B]: up to the first that ends the output.
+
+        Parameters
+        ----------
+        emitted : ndarray [B, T]
+        count : ndarray [B]
+            Tokens that the round emitted; the rest of a row is padding.
+        """
+        width = emitted.shape[1]
+        ends = (emitted[:, :, None] == self._eos[:, None, :]).any(2)
+        first = np.where(ends.any(1), ends.argmax(1) + 1, width)
+        kept = np.minimum(np.minimum(count, first), self.limit - self.length)
+        for row in np.flatnonzero(self._stops & self.active):
+            kept[row] = self._cut_at_stop(int(row), emitted[row, : kept[row]].tolist())
+        return np.where(self.active, kept, 0)
+
+    def _cut_at_stop(self, row: int, emitted: list[int]) -> int:
+        output = self.output(row)
+        for n in range(1, len(emitted) + 1):
+            if finished([*output, *emitted[:n]], self.requests[row]):
+                return n
+        return len(emitted)
+
+    def output(self, row: int) -> list[int]:
+        """New tokens of a row so far."""
+        tokens: list[int] = self.tokens[row, self.prompt_length[row] : self.length[row]].tolist()
+        return tokens
+
+    def append(self, emitted: Ints, kept: Ints) -> None:
+        """Take the first ``kept`` [B] tokens of ``emitted`` [B, T] into the rows."""
+        valid = np.arange(emitted.shape[1]) < kept[:, None]
+        row, column = np.nonzero(valid)
+        self.tokens[row, self.length[row] + column] = emitted[valid]
+        self.length = self.length + kept
+        if self.history is not None:
+            self.history = self.history.extended(
+                torch.from_numpy(emitted).to(self.device), torch.from_numpy(valid).to(self.device)
+            )
+
+    def finish(self) -> None:
+        """Mark the rows that have ended."""
+        last = self.tokens[np.arange(len(self)), self.length - 1]
+        over = (last[:, None] == self._eos).any(1) | (self.length >= self.limit) | self._stops
+        for row in np.flatnonzero(over & self.active):
+            reason = finished(self.output(int(row)), self.requests[row])
+            self.outputs[row].finish_reason = reason
+            self.active[row] = reason is None
+
+    def completion(self, row: int) -> Completion:
+        """The answer of a finished row."""
+        output = self.outputs[row]
+        assert output.finish_reason is not None
+        return Completion(
+            tokens=self.output(row),
+            finish_reason=output.finish_reason,
+            rounds=output.rounds,
+            logprobs=output.logprobs if self.requests[row].logprobs else None,
+        )
+
+    def select(self, rows: Ints) -> None:
+        """Keep only the given rows."""
+        self.requests = [self.requests[r] for r in rows]
+        self.outputs = [self.outputs[r] for r in rows]
+        for name in ("index", "prompt_length", "length", "limit", "tokens", "draft_tokens"):
+            setattr(self, name, getattr(self, name)[rows])
+        self.active, self._eos, self._stops = self.active[rows], self._eos[rows], self._stops[rows]
+        on_device = torch.from_numpy(rows).to(self.device)
+        self.parameters = self.parameters.rows(on_device)
+        self.streams.select(on_device)
+        if self.history is not None:
+            self.history = self.history.rows(on_device)
+
+
+def _padded(lists: Sequence[Sequence[int]]) -> Ints:
+    """Lists of ids as one array, filled up with -1, which no token equals."""
+    width = max([1, *map(len, lists)])
+    return np.array([[*ids, *[-1] * (width - len(ids))] for ids in lists], dtype=np.int64)

@@ -1,0 +1,199 @@
+"""A transformers causal LM with a KV cache whose rows have lengths of their own.
+
+Slot j of a row holds position j of that row's sequence, so a row is rolled back by writing over
+it: the mask hides every slot beyond the position that asks. Rows of one batch may therefore
+accept different numbers of tokens without padding in the middle and without moving anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+Ints = NDArray[np.int64]
+
+
+class _Slots:
+    """Where the tokens of the forward pass in progress go, shared by all layers."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.visible = 0  # slots that the attention may see
+        self.first: int | None = None  # first slot, where all rows write to the same ones
+        self.rows = torch.empty(0)  # [B, 1]
+        self.slots = torch.empty(0)  # [B, T]
+
+
+class _RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
+    """Keys and values of one layer: two tensors [B, heads, capacity, head_dim]."""
+
+    is_sliding = False
+
+    def __init__(self, where: _Slots) -> None:
+        super().__init__()
+        self.where = where
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate once the shapes are known."""
+        self.keys = self._allocate(key_states)
+        self.values = self._allocate(value_states)
+        self.is_initialized = True
+
+    def _allocate(self, states: Tensor) -> Tensor:
+        rows, heads, _, width = states.shape
+        return states.new_zeros(rows, heads, self.where.capacity, width)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write the new states, return all that may be seen."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        return self._write(self.keys, key_states), self._write(self.values, value_states)
+
+    def _write(self, stored: Tensor, states: Tensor) -> Tensor:
+        where = self.where
+        if where.first is not None:
+            stored[:, :, where.first : where.first + states.shape[2]] = states
+        else:
+            stored[where.rows, :, where.slots] = states.transpose(1, 2)
+        return stored[:, :, : where.visible]
+
+    def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+        """Length and offset of what ``update`` will return."""
+        return self.where.visible, 0
+
+    def get_seq_length(self) -> int:
+        """Slots in use, for models that ask; positions are always passed explicitly."""
+        return self.where.visible
+
+    def get_max_length(self) -> int:
+        """Fixed capacity."""
+        return self.where.capacity
+
+    get_max_cache_shape = get_max_length  # its name before transformers 5.20
+
+
+class CachedModel:
+    """A causal LM and the cached states of a batch of sequences.
+
+    The caller says where every row continues; nothing here remembers how much of a row is valid.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Any transformers causal LM whose states are keys and values, with ``sdpa`` or ``eager``
+        attention.
+    capacity : int
+        Slots per row.
+    vocab : int
+        Columns of the returned logits: wider models are cut (padding of the output matrix),
+        narrower ones are filled with -inf.
+    """
+
+    def __init__(self, model: PreTrainedModel, capacity: int, vocab: int) -> None:
+        self.model = model
+        self.vocab = vocab
+        config = model.config.get_text_config()
+        self.device = next(model.parameters()).device
+        self.positions = int(getattr(config, "max_position_embeddings", 0) or capacity)
+        self.window = _window(config)
+        self.eager = config._attn_implementation == "eager"
+        self._where = _Slots(capacity)
+        self._cache = Cache(layers=[_RaggedLayer(self._where) for _ in range(config.num_hidden_layers)])
+        names = inspect.signature(model.forward).parameters
+        self._keeps = "logits_to_keep" in names
+        self._cache_name = "cache" if "cache" in names else "past_key_values"  # renamed in 5.2x
+
+    def prefill(self, ids: Tensor) -> None:
+        """Feed the first T tokens of every row, [B, T]; shorter rows are padded at the end."""
+        if ids.shape[1]:
+            self.forward(ids, np.zeros(ids.shape[0], dtype=np.int64), keep=1)
+
+    def forward(self, ids: Tensor, start: Ints, keep: int = 0) -> Tensor:
+        """Feed T tokens per row, and store their states.
+
+        Parameters
+        ----------
+        ids : Tensor [B, T], int64
+        start : ndarray [B], int64
+            Position of the first token of each row; everything before it must have been fed.
+        keep : int
+            Return the logits of the last ``keep`` tokens only; 0: of all.
+
+        Returns
+        -------
+        Tensor [B, T or keep, vocab], in the model's dtype
+            A row's tokens may be followed by padding: it is written beyond the row's end, where
+            nobody looks, and its logits mean nothing.
+        """
+        rows, width = ids.shape
+        steps = torch.arange(width, device=self.device)
+        position = torch.from_numpy(start).to(self.device).unsqueeze(1) + steps
+        where = self._where
+        where.visible = int(start.max()) + width
+        if where.visible > where.capacity:
+            raise ValueError(f"{where.visible} positions do not fit a cache of {where.capacity}")
+        where.first = int(start[0]) if (start == start[0]).all() else None
+        where.rows = torch.arange(rows, device=self.device).unsqueeze(1)
+        where.slots = position
+        output = self.model(
+            input_ids=ids,
+            attention_mask=self._mask(position),
+            # Padding may run past the last position that a table of embeddings has.
+            position_ids=position.clamp(max=self.positions - 1),
+            use_cache=True,
+            **{self._cache_name: self._cache},
+            **({"logits_to_keep": keep} if self._keeps else {}),
+        )
+        return fit_vocabulary(output.logits, self.vocab)
+
+    def _mask(self, position: Tensor) -> Tensor | dict[str, Tensor] | None:
+        """Slot j is seen from position i if i - window < j <= i; [B, 1, T, visible]."""
+        if position.shape == (1, 1) and not self.window:
+            return None  # one token sees every slot there is
+        slot = torch.arange(self._where.visible, device=self.device)
+        seen = (slot <= position.unsqueeze(2)).unsqueeze(1)
+        if not self.window:
+            return self._additive(seen)
+        near = seen & (slot > position.unsqueeze(2) - self.window).unsqueeze(1)
+        kinds = set(getattr(self.model.config.get_text_config(), "layer_types", None) or [])
+        if len(kinds) > 1:
+            both = {"full_attention": seen, "sliding_attention": near}
+            return {kind: self._additive(mask) for kind, mask in both.items()}
+        return self._additive(near)
+
+    def _additive(self, seen: Tensor) -> Tensor:
+        if not self.eager:
+            return seen
+        dtype = self.model.dtype
+        return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep only the given rows (int64 indices, on the model's device)."""
+        for layer in self._cache.layers:
+            if layer.is_initialized:
+                layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+
+
+def fit_vocabulary(logits: Tensor, vocab: int) -> Tensor:
+    """Drop or add columns: [..., any] -> [..., vocab]; added ones are impossible tokens."""
+    missing = vocab - logits.shape[-1]
+    if missing > 0:
+        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+    return logits[..., :vocab]
+
+
+def _window(config: Any) -> int:
+    """Sliding window in tokens, 0 for none."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds and "sliding_attention" not in kinds:
+        return 0
+    if getattr(config, "use_sliding_window", True) is False:
+        return 0
+    return int(getattr(config, "sliding_window", None) or 0)

@@ -1,0 +1,287 @@
+"""Speculative decoding, the fast path: batched, cached, over any transformers causal LM.
+
+The same algorithm as ``speculative.py``, and held to it: greedy results are identical, sampled
+ones have the same law. One round for all rows at once:
+
+    propose   the drafter gives up to K tokens a row
+    verify    one target call over [last token, d_1 .. d_K] gives the laws of K + 1 positions
+    accept    the longest prefix whose coins u < p(d) / q(d) all fall well
+    choose    one more token a row, from (p - q)+ at the first position that was not accepted
+    commit    cut at EOS, stop sequence or length; roll the cached rows back to what was kept
+
+The bonus token is no special case: with no proposal left to be rejected q is zero, and (p - 0)+
+is p. The prompt is fed once, all but its last token, which opens the first block like any other.
+
+The steps are methods: a known-wrong decoder overrides one of them (``reference_impl.mutants``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from harness.contract import Completion, Request, Round
+from reference_impl import sampling
+from reference_impl.batch import Batch
+from reference_impl.cache import CachedModel, Ints
+from reference_impl.randomness import inverse_cdf
+from reference_impl.speculative import residual
+
+CACHE_BUDGET = 2 << 30  # bytes of keys and values that one batch may fill
+
+
+@dataclass
+class Proposal:
+    """The drafted tokens of one round.
+
+    Attributes
+    ----------
+    tokens : Tensor [B, K], int64
+        Rows that propose fewer are padded at the end with any valid id.
+    count : ndarray [B], int64
+        How many of them each row proposes.
+    q : Tensor [B, K, V] or None
+        The laws they were drawn from; None for tokens that were not drawn but fixed.
+    """
+
+    tokens: Tensor
+    count: Ints
+    q: Tensor | None = None
+
+
+class Drafter(Protocol):
+    """Proposes tokens for a batch of rows, and may keep a state for each of them."""
+
+    def start(self, batch: Batch, capacity: int) -> None:
+        """Take up a new batch."""
+        ...
+
+    def propose(self, batch: Batch, count: Ints) -> Proposal:
+        """Propose up to ``count`` [B] tokens a row."""
+        ...
+
+    def observe(self, accepted: Ints) -> None:
+        """Learn how many tokens [B] of the last proposal were accepted."""
+        ...
+
+    def select(self, rows: Tensor) -> None:
+        """Keep only the given rows of the batch."""
+        ...
+
+
+class SpeculativeEngine:
+    """A decoder: ``generate`` takes requests, and returns completions in their order.
+
+    Parameters
+    ----------
+    target : PreTrainedModel
+    drafter : Drafter or None
+        None decodes plainly.
+    vocab : int, optional
+        Token ids in use; the target's, if not given.
+    max_batch : int, optional
+        Rows decoded together; by default as many as fit ``CACHE_BUDGET``.
+    """
+
+    def __init__(
+        self,
+        target: PreTrainedModel,
+        drafter: Drafter | None,
+        vocab: int | None = None,
+        max_batch: int | None = None,
+    ) -> None:
+        self.target = target.eval()
+        self.drafter = drafter
+        self.vocab = vocab or int(target.config.get_text_config().vocab_size)
+        self.max_batch = max_batch
+        self.device = next(target.parameters()).device
+
+    @torch.inference_mode()
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Decode every request."""
+        completions: list[Completion] = []
+        step = self.max_batch or self._rows_that_fit(requests)
+        for first in range(0, len(requests), step):
+            completions += self._generate_batch(requests[first : first + step])
+        return completions
+
+    def _rows_that_fit(self, requests: Sequence[Request]) -> int:
+        config = self.target.config.get_text_config()
+        longest = max((len(r.prompt) + r.max_new_tokens for r in requests), default=1)
+        per_token = 2 * config.num_hidden_layers * config.hidden_size * self.target.dtype.itemsize
+        return max(1, CACHE_BUDGET // (longest * per_token))
+
+    def _generate_batch(self, requests: Sequence[Request]) -> list[Completion]:
+        batch = Batch(requests, self.vocab, self.device)
+        capacity = batch.tokens.shape[1] + int(batch.draft_tokens.max()) + 1
+        target = CachedModel(self.target, capacity, self.vocab)
+        target.prefill(batch.prompts_but_last())
+        cached = batch.prompt_length - 1
+        if self.drafter and batch.draft_tokens.any():
+            self.drafter.start(batch, capacity)
+        done: dict[int, Completion] = {}
+        while True:
+            cached = self.round(batch, target, cached)
+            if batch.active.sum() * 2 > len(batch):
+                continue  # compact when half of the rows have ended: copying them costs too
+            for row in np.flatnonzero(~batch.active):
+                done[int(batch.index[row])] = batch.completion(int(row))
+            if not batch.active.any():
+                return [done[i] for i in range(len(requests))]
+            rows = np.flatnonzero(batch.active)
+            batch.select(rows)
+            cached = cached[rows]
+            on_device = torch.from_numpy(rows).to(self.device)
+            target.select(on_device)
+            if self.drafter and batch.draft_tokens.any():
+                self.drafter.select(on_device)
+
+    def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
+        """Run one round; returns the valid length of every cached row."""
+        proposal = self.propose(batch, batch.room())
+        last = torch.from_numpy(batch.tokens[np.arange(len(batch)), batch.length - 1])
+        block = torch.cat([last.to(self.device).unsqueeze(1), proposal.tokens], 1)
+        logits = self.rows(target.forward(block, cached))
+        processed = self.process(logits, batch, proposal)
+
+        width = proposal.tokens.shape[1]
+        count = torch.from_numpy(proposal.count).to(self.device)
+        u = batch.streams.uniform(width + 1, used=count + 1)
+        if batch.parameters.greedy:
+            best = processed.argmax(-1)
+            p_drafts = (best[:, :-1] == proposal.tokens).double()
+            accepted = self.accepted(p_drafts, torch.ones_like(p_drafts), u[:, :-1], count)
+            chosen = best.gather(1, accepted.unsqueeze(1)).squeeze(1)
+        else:
+            p = self.law(processed, batch)
+            p_drafts = p[:, :-1].gather(2, proposal.tokens.unsqueeze(2)).squeeze(2)
+            q_drafts = self.q_of_drafts(proposal)
+            accepted = self.accepted(p_drafts, q_drafts, u[:, :-1], count)
+            row = torch.arange(len(batch), device=self.device)
+            p_next, q_next = p[row, accepted], self.q_rejected(proposal, accepted, count)
+            chosen = self.choose(p_next, q_next, u.gather(1, count.unsqueeze(1)).squeeze(1))
+        emitted = self.emit(proposal, accepted, chosen, count)
+        logprobs = self.logprobs(processed, batch, emitted)
+        return self.commit(batch, proposal, cached, accepted, emitted, logprobs)
+
+    # The steps, in their order. Shapes: B rows, K drafted tokens, V vocabulary.
+
+    def propose(self, batch: Batch, count: Ints) -> Proposal:
+        """Ask the drafter for up to ``count`` [B] tokens."""
+        if self.drafter is None or not count.any():
+            return Proposal(torch.empty(len(batch), 0, dtype=torch.int64, device=self.device), count * 0)
+        return self.drafter.propose(batch, count)
+
+    def rows(self, logits: Tensor) -> Tensor:
+        """Logits [B, K + 1, V]: row i follows the i-th drafted token."""
+        return logits
+
+    def process(self, logits: Tensor, batch: Batch, proposal: Proposal) -> Tensor:
+        """Penalties, bias and forbidden tokens, each row with the history of its own prefix."""
+        rows, width, vocab = logits.shape
+        parameters = self.spread(batch, width)
+        history = batch.history.after(proposal.tokens) if batch.history else None
+        new_tokens = (batch.new_tokens().unsqueeze(1) + torch.arange(width, device=self.device)).flatten()
+        flat = sampling.process(logits.reshape(-1, vocab).float(), parameters, history, new_tokens)
+        return flat.view(rows, width, vocab)
+
+    def spread(self, batch: Batch, width: int) -> sampling.Parameters:
+        """Each row's parameters, repeated for the ``width`` positions of its block."""
+        if width == 1:
+            return batch.parameters
+        row = torch.arange(len(batch), device=self.device)
+        return batch.parameters.rows(row.repeat_interleave(width))
+
+    def law(self, processed: Tensor, batch: Batch) -> Tensor:
+        """The target's laws p, [B, K + 1, V]."""
+        rows, width, vocab = processed.shape
+        flat = sampling.normalise(processed.view(-1, vocab), self.spread(batch, width))
+        return flat.view(rows, width, vocab)
+
+    def q_of_drafts(self, proposal: Proposal) -> Tensor:
+        """q(d) of every drafted token, [B, K]."""
+        if proposal.q is None:
+            return torch.ones_like(proposal.tokens, dtype=torch.float32)
+        return proposal.q.gather(2, proposal.tokens.unsqueeze(2)).squeeze(2)
+
+    def accepted(self, p: Tensor, q: Tensor, u: Tensor, count: Tensor) -> Tensor:
+        """Length of the accepted prefix, [B], from p(d), q(d) and one coin for each draft."""
+        kept = self.accept(p, q, u)
+        kept &= torch.arange(p.shape[1], device=self.device) < count.unsqueeze(1)
+        return kept.long().cumprod(1).sum(1)
+
+    def accept(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
+        """u < p(d) / q(d), [B, K], without dividing."""
+        return u * q < p
+
+    def q_rejected(self, proposal: Proposal, accepted: Tensor, count: Tensor) -> Tensor:
+        """The law [B, V] of the first rejected draft; zero where none was rejected."""
+        if not proposal.tokens.shape[1]:
+            return torch.zeros(len(accepted), self.vocab, device=self.device)
+        row = torch.arange(len(accepted), device=self.device)
+        at = accepted.clamp(max=proposal.tokens.shape[1] - 1)
+        if proposal.q is None:
+            q = sampling.one_hot(proposal.tokens[row, at], self.vocab)
+        else:
+            q = proposal.q[row, at]
+        return q * (accepted < count).unsqueeze(1)
+
+    def choose(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
+        """Draw the token after the accepted ones from (p - q)+, [B]."""
+        return inverse_cdf(residual(p, q), u)
+
+    def emit(self, proposal: Proposal, accepted: Tensor, chosen: Tensor, count: Tensor) -> Tensor:
+        """Accepted tokens followed by the chosen one, [B, K + 1], padded with anything."""
+        padded = torch.cat([proposal.tokens, chosen.unsqueeze(1)], 1)
+        return padded.scatter(1, accepted.unsqueeze(1), chosen.unsqueeze(1))
+
+    def logprobs(self, processed: Tensor, batch: Batch, emitted: Tensor) -> Tensor | None:
+        """Log probability of every emitted token, [B, K + 1]; at temperature 1 for greedy rows."""
+        if not any(r.logprobs for r in batch.requests):
+            return None
+        rows, width, vocab = processed.shape
+        scores = sampling.warp(processed.view(-1, vocab), self.spread(batch, width))
+        logs = scores.log_softmax(-1).view(rows, width, vocab)
+        return logs.gather(2, emitted.unsqueeze(2)).squeeze(2)
+
+    def commit(
+        self,
+        batch: Batch,
+        proposal: Proposal,
+        cached: Ints,
+        accepted: Tensor,
+        emitted: Tensor,
+        logprobs: Tensor | None,
+    ) -> Ints:
+        """Append what is kept, finish rows, roll back; the round's only wait for the device."""
+        fetched = torch.cat([accepted.unsqueeze(1), emitted], 1).cpu().numpy()
+        accepts, tokens = fetched[:, 0], fetched[:, 1:]
+        kept = self.cut(batch, tokens, accepts + 1)
+        values = logprobs.cpu().numpy() if logprobs is not None else None
+        for row in np.flatnonzero(batch.active):
+            output = batch.outputs[row]
+            output.rounds.append(Round(int(proposal.count[row]), int(accepts[row])))
+            if values is not None:
+                output.logprobs += values[row, : kept[row]].tolist()
+        batch.append(tokens, kept)
+        batch.finish()
+        if self.drafter and proposal.tokens.shape[1]:
+            self.drafter.observe(accepts)
+        return self.rollback(cached + tokens.shape[1], batch.length - 1)
+
+    def cut(self, batch: Batch, emitted: Ints, count: Ints) -> Ints:
+        """How many of the round's tokens to keep, [B]."""
+        return batch.cut(emitted, count)
+
+    def rollback(self, fed: Ints, committed: Ints) -> Ints:
+        """Valid length of the cached rows, [B], where ``fed`` tokens are there.
+
+        All committed tokens but the last, which opens the next block.
+        """
+        return np.minimum(fed, committed)
