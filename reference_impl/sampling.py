@@ -83,7 +83,8 @@ class Parameters:
 
     Attributes
     ----------
-    temperature, top_p, min_p, repetition, presence, frequency : Tensor [R, 1], float32
+    temperature, top_p, min_p, repetition, presence, frequency : Tensor [R, 1], float64
+        As exact as Python's numbers; rounded only where they meet the logits.
     top_k : Tensor [R, 1], int64
         Already clipped to 1..V.
     bias : Tensor [R, V] or None
@@ -113,7 +114,7 @@ class Parameters:
         """Collect the parameters of a batch of requests over a vocabulary of ``vocab`` ids."""
         sampling = [request.sampling for request in requests]
 
-        def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+        def column(name: str, dtype: torch.dtype = torch.float64) -> Tensor:
             return torch.tensor([[getattr(s, name)] for s in sampling], dtype=dtype, device=device)
 
         top_k = column("top_k", torch.int64)
@@ -180,10 +181,11 @@ def process(logits: Tensor, parameters: Parameters, history: History | None, new
         logits = logits + parameters.bias
     if parameters.penalised:
         assert history is not None
-        repeated = torch.where(logits < 0, logits * parameters.repetition, logits / parameters.repetition)
+        repetition = parameters.repetition.to(logits.dtype)
+        repeated = torch.where(logits < 0, logits * repetition, logits / repetition)
         logits = torch.where(history.seen, repeated, logits)
-        logits = logits - parameters.presence * (history.counts > 0)
-        logits = logits - parameters.frequency * history.counts
+        logits = logits - parameters.presence.to(logits.dtype) * (history.counts > 0)
+        logits = logits - parameters.frequency.to(logits.dtype) * history.counts
     if parameters.eos is not None:
         early = new_tokens.unsqueeze(1) < parameters.min_new_tokens
         logits = logits.masked_fill(parameters.eos & early, _MASKED)
@@ -196,7 +198,7 @@ def warp(logits: Tensor, parameters: Parameters) -> Tensor:
     Rows of temperature 0 come back as they went in: their filters cannot move the argmax.
     """
     greedy = parameters.temperature == 0
-    scores = logits / torch.where(greedy, 1.0, parameters.temperature)
+    scores = logits / torch.where(greedy, 1.0, parameters.temperature).to(logits.dtype)
     if not parameters.filtered:
         return scores
     ordered = scores.sort(dim=-1, descending=True).values
@@ -204,7 +206,7 @@ def warp(logits: Tensor, parameters: Parameters) -> Tensor:
     scores = scores.masked_fill(scores < kth, _MASKED)  # ties with the k-th stay, as there
     scores = _top_p(scores, parameters.top_p)
     likely = scores.softmax(-1)
-    unlikely = likely < parameters.min_p * likely.amax(-1, keepdim=True)
+    unlikely = likely < parameters.min_p.to(likely.dtype) * likely.amax(-1, keepdim=True)
     scores = scores.masked_fill(unlikely, _MASKED)
     return torch.where(greedy, logits, scores)
 
@@ -212,7 +214,7 @@ def warp(logits: Tensor, parameters: Parameters) -> Tensor:
 def _top_p(scores: Tensor, top_p: Tensor) -> Tensor:
     """Smallest set of likeliest tokens with mass >= top_p (Holtzman et al. 2020)."""
     ordered, order = scores.sort(dim=-1)
-    dropped = ordered.softmax(-1).cumsum(-1) <= 1 - top_p
+    dropped = ordered.softmax(-1).cumsum(-1) <= (1 - top_p).to(scores.dtype)
     dropped[:, -1] = False
     dropped &= top_p < 1  # rounding of the sum must not drop anything where nothing was asked
     return scores.masked_fill(dropped.scatter(1, order, dropped), _MASKED)

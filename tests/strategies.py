@@ -1,0 +1,86 @@
+"""Hypothesis strategies of several tests. They draw structure; chance is drawn elsewhere."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from harness.contract import Request, Sampling
+
+
+def examples(count: int) -> settings:
+    """The same ``count`` examples in every run: a red test is red again."""
+    return settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+
+
+def mostly(neutral: float, other: st.SearchStrategy) -> st.SearchStrategy:
+    """The neutral value half of the time, so that parameters are also met one by one."""
+    return st.just(neutral) | other
+
+
+@st.composite
+def samplings(draw: st.DrawFn, vocab: int, temperatures: st.SearchStrategy) -> Sampling:
+    """Any combination of sampling parameters over ``vocab`` ids."""
+    biases = st.dictionaries(
+        st.integers(0, vocab - 1), st.sampled_from([-100.0, -1.5, 0.25, 3.0, 100.0]), max_size=2
+    )
+    return Sampling(
+        temperature=draw(temperatures),
+        top_k=draw(mostly(0, st.integers(1, vocab + 2))),
+        top_p=draw(mostly(1.0, st.integers(1, 20).map(lambda n: n / 20))),
+        min_p=draw(mostly(0.0, st.sampled_from([0.01, 0.1, 0.5, 1.0]))),
+        repetition_penalty=draw(mostly(1.0, st.sampled_from([0.7, 1.2, 2.0]))),
+        presence_penalty=draw(mostly(0.0, st.sampled_from([-0.5, 0.5, 2.0]))),
+        frequency_penalty=draw(mostly(0.0, st.sampled_from([-0.25, 0.3, 1.0]))),
+        min_new_tokens=draw(mostly(0, st.integers(1, 6))),
+        logit_bias=draw(mostly({}, biases)),
+    )
+
+
+HOT = st.sampled_from([0.3, 0.7, 1.0, 1.7])
+GREEDY = st.just(0.0)
+
+
+def token_lists(vocab: int, least: int, most: int) -> st.SearchStrategy:
+    """Tuples of token ids."""
+    return st.lists(st.integers(0, vocab - 1), min_size=least, max_size=most).map(tuple)
+
+
+@st.composite
+def requests(
+    draw: st.DrawFn, vocab: int, temperatures: st.SearchStrategy = GREEDY, longest: int = 24
+) -> Request:
+    """Requests whose ends (EOS, stop, length) fall anywhere in a block."""
+    stops = st.lists(token_lists(vocab, 1, 3), max_size=2).map(tuple)
+    return Request(
+        prompt=draw(token_lists(vocab, 1, 12)),
+        max_new_tokens=draw(st.integers(1, longest)),
+        sampling=draw(samplings(vocab, temperatures)),
+        seed=draw(st.integers(0, 2**32)),
+        eos=draw(mostly((), token_lists(vocab, 1, 3))),
+        stop=draw(mostly((), stops)),
+        speculate=draw(st.sampled_from([True, True, True, False])),
+        draft_tokens=draw(st.integers(1, 8)),
+        logprobs=draw(st.booleans()),
+    )
+
+
+@st.composite
+def logits(draw: st.DrawFn, vocab: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Logits [vocab] with exact ties, and impossible tokens here and there."""
+    coarse = st.integers(-8, 8).map(lambda n: n / 2)
+    fine = st.floats(-9, 9, width=32)
+    impossible = st.just(-torch.inf)
+    two = st.sampled_from(draw(st.tuples(coarse, coarse)))  # many ties: where filters cut
+    value = draw(st.sampled_from([two, coarse, fine, coarse | impossible, fine | coarse]))
+    values = draw(st.lists(value, min_size=vocab, max_size=vocab))
+    values[draw(st.integers(0, vocab - 1))] = draw(coarse)  # something is possible
+    return torch.tensor(values, dtype=dtype)
