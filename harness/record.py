@@ -71,11 +71,13 @@ class GenerationRow(msgspec.Struct, frozen=True, kw_only=True, tag="generation",
     tokens: list[int]
     seconds: float
     first: str  # the arm that ran first: "plain" or "speculative"
+    plain_finish_reason: str = ""
     finish_reason: str = ""
     drafted: list[int] | None = None  # per round, where the decoder tells
     accepted: list[int] | None = None
     identical: bool | None = None  # ids of both arms; None where sampled
     near_tie: str = ""  # why a divergence is not a fault, if it is not
+    fault: str = ""  # where and by how much the outputs differ, if it is
     error: str = ""
 
 

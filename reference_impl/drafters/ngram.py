@@ -33,26 +33,40 @@ class NgramDrafter:
 
     def propose(self, batch: Batch, count: Ints) -> Proposal:
         """Propose up to ``count`` [B] tokens a row, none where nothing is found."""
-        found = np.zeros_like(count)
-        drafts = np.zeros((len(batch), int(count.max())), dtype=np.int64)
-        for row in np.flatnonzero(count):
-            text = batch.tokens[row, : batch.length[row]]
-            proposal = self.lookup(text)[: count[row]]
-            found[row] = len(proposal)
-            drafts[row, : len(proposal)] = proposal
-        drafts = drafts[:, : int(found.max())]
+        after = self.lookup(batch.tokens, batch.length)
+        found = np.minimum(count, batch.length - after)
+        width = int(found.max())
+        columns = np.minimum(after[:, None] + np.arange(width), batch.tokens.shape[1] - 1)
+        drafts = np.take_along_axis(batch.tokens, columns, 1)
         return Proposal(torch.from_numpy(drafts).to(batch.device), found)
 
-    def lookup(self, text: Ints) -> Ints:
-        """What followed the longest suffix where it occurred last, [any]; empty if nowhere."""
+    def lookup(self, tokens: Ints, length: Ints) -> Ints:
+        """Where the text goes on after the last earlier occurrence of its longest known suffix.
+
+        Parameters
+        ----------
+        tokens : ndarray [B, C]
+        length : ndarray [B]
+            Tokens of each row in use.
+
+        Returns
+        -------
+        ndarray [B]
+            Index of the token that followed; ``length`` where no suffix occurred before.
+        """
+        after = length.copy()
         for size in self.sizes:
-            if size >= len(text):
+            starts = tokens.shape[1] - size + 1
+            if starts < 1:
                 continue
-            windows = np.lib.stride_tricks.sliding_window_view(text[:-1], size)
-            matches = np.flatnonzero((windows == text[-size:]).all(1))
-            if len(matches):
-                return text[matches[-1] + size :]
-        return text[:0]
+            matches = np.arange(starts) + size < length[:, None]  # something must follow it
+            for i in range(size):
+                suffix = np.take_along_axis(tokens, np.maximum(length - size + i, 0)[:, None], 1)
+                matches &= tokens[:, i : i + starts] == suffix
+            last = starts - 1 - matches[:, ::-1].argmax(1)
+            new = matches.any(1) & (after == length)
+            after[new] = last[new] + size
+        return after
 
     def observe(self, accepted: Ints) -> None:
         """Nothing to learn."""
