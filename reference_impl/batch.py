@@ -56,7 +56,10 @@ class Batch:
         self.tokens = np.zeros((len(requests), int(self.limit.max())), dtype=np.int64)
         for row, request in enumerate(requests):
             self.tokens[row, : len(request.prompt)] = request.prompt
-        self.draft_tokens = np.array([r.draft_tokens if r.speculate else 0 for r in requests])
+        # K beyond the output's length is the same as that length, and must not size the cache.
+        self.draft_tokens = np.array(
+            [min(r.draft_tokens, r.max_new_tokens) if r.speculate else 0 for r in requests]
+        )
         self.active = np.ones(len(requests), dtype=bool)
         self.parameters = Parameters.of(requests, vocab, device)
         self.streams = Streams([r.seed for r in requests], device)

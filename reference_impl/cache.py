@@ -50,7 +50,9 @@ class _RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
         rows, heads, _, width = states.shape
         return states.new_zeros(rows, heads, self.where.capacity, width)
 
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         """Write the new states, return all that may be seen."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -102,10 +104,12 @@ class CachedModel:
         config = model.config.get_text_config()
         self.device = next(model.parameters()).device
         self.positions = int(getattr(config, "max_position_embeddings", 0) or capacity)
-        self.window = _window(config)
+        self.window = sliding_window(config)
         self.eager = config._attn_implementation == "eager"
         self._where = _Slots(capacity)
-        self._cache = Cache(layers=[_RaggedLayer(self._where) for _ in range(config.num_hidden_layers)])
+        self._cache = Cache(
+            layers=[_RaggedLayer(self._where) for _ in range(config.num_hidden_layers)]
+        )
         names = inspect.signature(model.forward).parameters
         self._keeps = "logits_to_keep" in names
         self._cache_name = "cache" if "cache" in names else "past_key_values"  # renamed in 5.2x
@@ -172,7 +176,7 @@ class CachedModel:
         if not self.eager:
             return seen
         dtype = self.model.dtype
-        return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
+        return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
 
     def select(self, rows: Tensor) -> None:
         """Keep only the given rows (int64 indices, on the model's device)."""
@@ -189,7 +193,7 @@ def fit_vocabulary(logits: Tensor, vocab: int) -> Tensor:
     return logits[..., :vocab]
 
 
-def _window(config: Any) -> int:
+def sliding_window(config: Any) -> int:
     """Sliding window in tokens, 0 for none."""
     kinds = getattr(config, "layer_types", None)
     if kinds and "sliding_attention" not in kinds:

@@ -85,6 +85,20 @@ def test_law_is_that_of_transformers(model: PreTrainedModel, dtype: torch.dtype)
     check()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_filters_cut_ties_where_transformers_does(
+    model: PreTrainedModel, dtype: torch.dtype
+) -> None:
+    """Uniform laws: the border of top_p falls exactly on a token in every other case."""
+    for vocab in (4, 5, 10, 20, 40):
+        for n in range(1, 20):
+            s = Sampling(temperature=1.0, top_p=n / 20)
+            request = Request(prompt=(0,), max_new_tokens=1, sampling=s)
+            scores = torch.zeros(vocab, dtype=dtype)
+            expected = processors(model, request)(torch.tensor([[0]]), scores.unsqueeze(0))
+            assert torch.equal(next_token_law(scores, request, ()), expected.softmax(-1)[0])
+
+
 def test_generate_applies_the_same_processors_in_the_same_order(model: PreTrainedModel) -> None:
     """End to end: the scores that the installed ``generate`` samples from."""
     request = Request(
