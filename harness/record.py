@@ -101,7 +101,15 @@ def now() -> str:
 def versions() -> dict[str, str]:
     """Versions that a result may depend on."""
     found = {"python": platform.python_version()}
-    for name in ("specdec-harness", "torch", "transformers", "numpy", "scipy", "hypothesis", "pytest"):
+    for name in (
+        "specdec-harness",
+        "torch",
+        "transformers",
+        "numpy",
+        "scipy",
+        "hypothesis",
+        "pytest",
+    ):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -130,7 +138,9 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), ""
+    )
 
 
 def command_line() -> str:
@@ -169,7 +179,10 @@ class Writer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is None:
             self.close()

@@ -1,0 +1,54 @@
+"""``python -m harness``: what there is to run."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from importlib import metadata
+
+COMMANDS = {
+    "python -m harness.report": "measure speedup and losslessness of decoders, and write a report",
+    "python -m harness.report --from FILE": "render a record that was written before",
+    "pytest suites/": "judge a decoder: the conformance suites",
+}
+
+
+def main() -> None:
+    """Print the commands, and the decoders and pairs that they know."""
+    from harness import __version__, smollm2
+    from harness.adapters import BUILT_IN, GROUP
+    from harness.models import TINY_PAIRS
+
+    installed = {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
+    decoders = {**installed, **BUILT_IN}
+    pairs = {
+        name: f"made from a seed: {recipe.architecture}, {recipe.vocab} ids, {recipe.draft} draft"
+        + (", tied logits" if recipe.ties else "")
+        for name, recipe in TINY_PAIRS.items()
+    }
+    pairs[smollm2.NAME] = f"{smollm2.HUB_ID} with its trained draft"
+    print(f"specdec-harness {__version__}: is it lossless, and what does it buy?")
+    _print("commands (each has --help)", COMMANDS)
+    _print("decoders", {name: _summary(path) for name, path in sorted(decoders.items())})
+    print("  your own: --decoder package.module:factory, with factory(pair, **options) -> Decoder")
+    _print("model pairs", pairs)
+    print("  your own: --target PATH_OR_ID --draft PATH_OR_ID")
+
+
+def _summary(path: str) -> str:
+    """First line of a factory's docstring."""
+    try:
+        return (inspect.getdoc(pkgutil.resolve_name(path)) or "").partition("\n")[0]
+    except Exception as error:  # an installed package that does not import must not hide the rest
+        return f"cannot be imported: {type(error).__name__}"
+
+
+def _print(title: str, entries: dict[str, str]) -> None:
+    width = max(map(len, entries))
+    print(f"\n{title}:")
+    for name, meaning in entries.items():
+        print(f"  {name:<{width}}  {meaning}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""The paired timing loop: every prompt plainly and speculatively, one right after the other.
+
+What slows a machine down for a while then slows both arms down, and their ratio stands. Which arm
+goes first alternates from prompt to prompt (ABBA), and decoders take turns in a shuffled order.
+The clock and the token count are the harness's own.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.bench.triage import Triage
+from harness.bench.workload import Prompt
+from harness.contract import Completion, Decoder, Request, Round, Sampling
+from harness.record import GenerationRow
+
+Arm = Literal["plain", "speculative"]
+ARMS: tuple[Arm, Arm] = ("plain", "speculative")
+WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What both arms of every trial share."""
+
+    max_new_tokens: int
+    draft_tokens: int
+    vocab_size: int
+    temperature: float = 0.0
+    eos: tuple[int, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One prompt, to be decoded by both arms of one decoder."""
+
+    decoder: str
+    prompt: Prompt
+    repeat: int
+    first: Arm
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one arm gave, checked."""
+
+    tokens: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    finish_reason: str = ""
+    rounds: list[Round] | None = None
+    error: str = ""
+
+
+def schedule(
+    decoders: Sequence[str], prompts: Sequence[Prompt], repeats: int, seed: int
+) -> list[Trial]:
+    """Every prompt by every decoder, in an order that favours no task, decoder or arm.
+
+    Tasks take turns, so that a run that is cut short has measured some of each.
+    """
+    generator = random.Random(seed)
+    tasks = list(dict.fromkeys(prompt.task for prompt in prompts))
+    seen: Counter[str] = Counter()
+    numbered = []
+    for prompt in prompts:
+        numbered.append((seen[prompt.task], tasks.index(prompt.task), prompt))
+        seen[prompt.task] += 1
+    trials = []
+    for repeat in range(repeats):
+        for number, task, prompt in sorted(numbered, key=lambda item: item[:2]):
+            first = ARMS[(number + task + repeat) % 2]
+            order = generator.sample(decoders, len(decoders))
+            trials += [Trial(decoder, prompt, repeat, first) for decoder in order]
+    return trials
+
+
+def missing_capabilities(decoder: Decoder, settings: Settings) -> list[str]:
+    """Capabilities without which a decoder cannot be measured."""
+    sampling = Sampling(temperature=settings.temperature)
+    request = Request(prompt=(0,), max_new_tokens=1, sampling=sampling, speculate=False)
+    return sorted(request.capabilities() - decoder.capabilities)
+
+
+def measure(
+    decoders: Mapping[str, Decoder],
+    trials: Sequence[Trial],
+    settings: Settings,
+    triage: Triage,
+    synchronise: Callable[[], None] = lambda: None,
+) -> Iterator[GenerationRow]:
+    """Run the trials, one row each; a decoder that fails gives a row that says so.
+
+    Parameters
+    ----------
+    decoders : mapping of str to Decoder
+    trials : sequence of Trial
+    settings : Settings
+    triage : callable
+        Asked about every divergence of greedy outputs.
+    synchronise : callable
+        Waits for the device, before the clock is read.
+    """
+    for trial in {trial.decoder: trial for trial in trials}.values():
+        for arm in ARMS:  # its failures show again when they count
+            request = make_request(decoders[trial.decoder], trial, settings, arm, WARM_UP_TOKENS)
+            run_arm(decoders[trial.decoder], request, settings, synchronise)
+    for trial in trials:
+        decoder = decoders[trial.decoder]
+        second: Arm = "speculative" if trial.first == "plain" else "plain"
+        outcomes = {
+            arm: run_arm(
+                decoder, make_request(decoder, trial, settings, arm), settings, synchronise
+            )
+            for arm in (trial.first, second)
+        }
+        request = make_request(decoder, trial, settings, "speculative")
+        yield make_row(trial, request, outcomes["plain"], outcomes["speculative"], triage)
+
+
+def make_request(
+    decoder: Decoder, trial: Trial, settings: Settings, arm: Arm, at_most: int | None = None
+) -> Request:
+    """The request of one arm: the same for both but for ``speculate``."""
+    sampled = settings.temperature > 0
+    name = f"{settings.seed} {trial.prompt.prompt_id} {trial.repeat}"
+    seed = random.Random(name).getrandbits(31)
+    return Request(
+        prompt=trial.prompt.ids,
+        max_new_tokens=min(settings.max_new_tokens, at_most or settings.max_new_tokens),
+        sampling=Sampling(temperature=settings.temperature),
+        seed=seed if sampled and "seed" in decoder.capabilities else None,
+        eos=settings.eos if "eos" in decoder.capabilities else (),
+        speculate=arm == "speculative",
+        draft_tokens=settings.draft_tokens,
+    )
+
+
+def run_arm(
+    decoder: Decoder, request: Request, settings: Settings, synchronise: Callable[[], None]
+) -> Outcome:
+    """Time one ``generate`` and check the form of its answer."""
+    try:
+        synchronise()
+        started = time.perf_counter()
+        answers = decoder.generate([request])
+        synchronise()
+        seconds = time.perf_counter() - started
+        return _checked(answers, seconds, settings.vocab_size)
+    except Exception as error:  # whatever a stranger's decoder raises
+        reason = (str(error).strip() or "no message").splitlines()[0]
+        return Outcome(error=f"{type(error).__name__}: {reason}")
+
+
+def _checked(answers: Sequence[Completion], seconds: float, vocab_size: int) -> Outcome:
+    if len(answers) != 1:
+        return Outcome(error=f"{len(answers)} completions for 1 request")
+    answer = answers[0]
+    tokens = [int(token) for token in answer.tokens]
+    rounds = answer.rounds
+    error = ""
+    if not tokens:
+        error = "empty output"
+    elif outside := [token for token in tokens if not 0 <= token < vocab_size]:
+        error = f"token id {outside[0]} is outside the vocabulary 0..{vocab_size - 1}"
+    elif any(not 0 <= r.accepted <= r.drafted for r in rounds or []):
+        error = "a round accepts more tokens than it drafted"
+    return Outcome(tokens, seconds, str(answer.finish_reason), rounds, error)
+
+
+def broken_promise(outcome: Outcome, request: Request) -> str:
+    """What the request asked for and the output does not keep, or nothing."""
+    count, asked = len(outcome.tokens), request.max_new_tokens
+    if count > asked:
+        return f"{count} tokens, at most {asked} were asked for"
+    if any(token in request.eos for token in outcome.tokens[:-1]):
+        return "goes on after EOS"
+    ended = outcome.tokens[-1] in request.eos
+    if outcome.finish_reason == "eos" and not ended:
+        return "says that EOS ended it, but does not end with EOS"
+    if count < asked and not ended:
+        return f"ends after {count} of {asked} tokens without EOS"
+    return ""
+
+
+def make_row(
+    trial: Trial, request: Request, plain: Outcome, speculative: Outcome, triage: Triage
+) -> GenerationRow:
+    """Compare both outcomes of a trial."""
+    greedy = request.sampling.greedy
+    identical, near_tie, fault, error = None, "", "", ""
+    if plain.error or (promise := broken_promise(plain, request)):
+        error = f"plain decoding: {plain.error or promise}"
+    elif speculative.error:
+        error = f"speculative decoding: {speculative.error}"
+    elif greedy and speculative.tokens != plain.tokens:
+        identical = False
+        divergence = triage(request.prompt, plain.tokens, speculative.tokens)
+        found = {divergence.kind: divergence.message}
+        near_tie, fault, error = (found.get(kind, "") for kind in ("near_tie", "fault", "error"))
+        # A near tie excuses another token, not a broken promise after it.
+        if near_tie and (promise := broken_promise(speculative, request)):
+            near_tie, fault = "", promise
+    elif greedy:
+        identical = speculative.finish_reason == plain.finish_reason
+        if not identical:
+            reasons = f"{speculative.finish_reason!r}, plain decoding says {plain.finish_reason!r}"
+            fault = f"same ids, but the finish reason is {reasons}"
+    elif promise := broken_promise(speculative, request):
+        error = f"speculative decoding: {promise}"
+    rounds = speculative.rounds
+    return GenerationRow(
+        decoder=trial.decoder,
+        task=trial.prompt.task,
+        prompt_id=trial.prompt.prompt_id,
+        repeat=trial.repeat,
+        prompt_tokens=len(request.prompt),
+        plain_tokens=plain.tokens,
+        plain_seconds=plain.seconds,
+        tokens=speculative.tokens,
+        seconds=speculative.seconds,
+        first=trial.first,
+        plain_finish_reason=plain.finish_reason,
+        finish_reason=speculative.finish_reason,
+        drafted=[r.drafted for r in rounds] if rounds is not None else None,
+        accepted=[r.accepted for r in rounds] if rounds is not None else None,
+        identical=identical,
+        near_tie=near_tie,
+        fault=fault,
+        error=error,
+    )

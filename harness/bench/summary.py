@@ -1,0 +1,202 @@
+"""Figures of a benchmark run: pure functions of its rows.
+
+A ratio is always of seconds per token, plain over speculative, of one prompt decoded by both arms
+one right after the other. Where the outputs are identical, that is the ratio of seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from harness.bench.estimate import Estimate, geometric_mean
+from harness.record import GenerationRow
+from harness.verdict import Status
+
+ALL_TASKS = "all"
+REPEATING = 0.2  # share of repeated 4-grams from which on text is called degenerate
+
+
+@dataclass(frozen=True)
+class Losslessness:
+    """Whether the outputs that were timed are the plain ones.
+
+    Attributes
+    ----------
+    status : Status
+        PASS only if every output is identical, or differs first at a near tie. UNSUPPORTED for a
+        decoder that declares itself lossy: it claims nothing that could hold.
+    identical, near_ties, faults, errors, total : int
+        Outputs, one a row.
+    """
+
+    status: Status
+    identical: int
+    near_ties: int
+    faults: int
+    errors: int
+    total: int
+
+    @property
+    def disqualifies(self) -> bool:
+        """Whether a speedup would be one of a decoder that does not do its job."""
+        return self.status in (Status.FAIL, Status.ERROR, Status.UNSUPPORTED)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One decoder on one task.
+
+    Attributes
+    ----------
+    speedup : Estimate or None
+        None where nothing could be timed.
+    slower, prompts : int
+        Prompts that speculation slowed down, of those timed.
+    per_token : bool
+        Whether some outputs differ in length, so that seconds alone do not compare.
+    acceptance : float or None
+        Accepted / drafted tokens; None where the decoder does not tell its rounds.
+    length_over_rounds, length_over_requests : float or None
+        Mean accepted length (tokens per target call, recovered or bonus token included), over all
+        rounds, and as a mean over requests of each one's own.
+    plain_rate, rate : float
+        Tokens per second, all tokens over all seconds.
+    repetition : float
+        Mean share of repeated 4-grams in the plain outputs.
+    """
+
+    decoder: str
+    task: str
+    losslessness: Losslessness
+    speedup: Estimate | None
+    slower: int
+    prompts: int
+    per_token: bool
+    acceptance: float | None
+    length_over_rounds: float | None
+    length_over_requests: float | None
+    plain_rate: float
+    rate: float
+    repetition: float
+
+
+def summarise(
+    rows: Sequence[GenerationRow], decoders: Sequence[str], declared_lossy: Collection[str] = ()
+) -> list[Summary]:
+    """Every task and decoder, tasks in the order of the rows; then each decoder over all tasks."""
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    groups = [
+        (decoder, task, [r for r in rows if (r.decoder, r.task) == (decoder, task)])
+        for task in tasks
+        for decoder in decoders
+    ]
+    if len(tasks) > 1:
+        groups += [(d, ALL_TASKS, [r for r in rows if r.decoder == d]) for d in decoders]
+    return [
+        _summary(decoder, task, group, judge(group, decoder in declared_lossy))
+        for decoder, task, group in groups
+        if group
+    ]
+
+
+def _summary(
+    decoder: str, task: str, rows: Sequence[GenerationRow], losslessness: Losslessness
+) -> Summary:
+    timed = [row for row in rows if timeable(row)]
+    ratios = prompt_ratios(timed, plain_cost, cost)
+    told = [row for row in timed if row.drafted]
+    lengths = [fmean(accepted + 1 for accepted in row.accepted or []) for row in told]
+    rounds = sum(len(row.drafted or []) for row in told)
+    drafted = sum(sum(row.drafted or []) for row in told)
+    accepted = sum(sum(row.accepted or []) for row in told)
+    return Summary(
+        decoder=decoder,
+        task=task,
+        losslessness=losslessness,
+        speedup=geometric_mean(ratios) if ratios else None,
+        slower=sum(ratio < 1 for ratio in ratios),
+        prompts=len(ratios),
+        per_token=any(len(row.tokens) != len(row.plain_tokens) for row in timed),
+        acceptance=accepted / drafted if drafted else None,
+        length_over_rounds=(accepted + rounds) / rounds if rounds else None,
+        length_over_requests=fmean(lengths) if lengths else None,
+        plain_rate=_rate(
+            sum(len(r.plain_tokens) for r in timed), sum(r.plain_seconds for r in timed)
+        ),
+        rate=_rate(sum(len(r.tokens) for r in timed), sum(r.seconds for r in timed)),
+        repetition=fmean(repetition(row.plain_tokens) for row in timed) if timed else 0.0,
+    )
+
+
+def _rate(tokens: int, seconds: float) -> float:
+    return tokens / seconds if seconds else math.nan
+
+
+def timeable(row: GenerationRow) -> bool:
+    """Whether both arms of a row gave output, and in good form."""
+    return bool(
+        not row.error
+        and row.tokens
+        and row.plain_tokens
+        and min(row.seconds, row.plain_seconds) > 0
+    )
+
+
+def plain_cost(row: GenerationRow) -> float:
+    """Seconds per token of the plain arm."""
+    return row.plain_seconds / len(row.plain_tokens)
+
+
+def cost(row: GenerationRow) -> float:
+    """Seconds per token of the speculative arm."""
+    return row.seconds / len(row.tokens)
+
+
+def prompt_ratios(
+    rows: Sequence[GenerationRow],
+    numerator: Callable[[GenerationRow], float],
+    denominator: Callable[[GenerationRow], float],
+) -> list[float]:
+    """One ratio a prompt: the geometric mean over its repeats."""
+    logs: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        ratio = numerator(row) / denominator(row)
+        logs.setdefault((row.task, row.prompt_id), []).append(math.log(ratio))
+    return [math.exp(fmean(values)) for values in logs.values()]
+
+
+def judge(rows: Sequence[GenerationRow], declared_lossy: bool = False) -> Losslessness:
+    """Judge the very outputs that were timed; nothing is taken from the row that can be seen."""
+    kinds = [_kind(row) for row in rows]
+    near_ties = sum(
+        bool(row.near_tie) for row, kind in zip(rows, kinds, strict=True) if kind is Status.PASS
+    )
+    order = (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.PASS)
+    status = next((kind for kind in order if kind in kinds), Status.INCONCLUSIVE)
+    return Losslessness(
+        status=Status.UNSUPPORTED if declared_lossy and status is not Status.ERROR else status,
+        identical=kinds.count(Status.PASS) - near_ties,
+        near_ties=near_ties,
+        faults=kinds.count(Status.FAIL),
+        errors=kinds.count(Status.ERROR),
+        total=len(rows),
+    )
+
+
+def _kind(row: GenerationRow) -> Status:
+    if row.error or not row.plain_tokens:
+        return Status.ERROR
+    if row.identical is None:
+        return Status.INCONCLUSIVE
+    same = row.identical and row.tokens == row.plain_tokens
+    excused = bool(row.near_tie and row.tokens and not row.fault)
+    return Status.PASS if same or excused else Status.FAIL
+
+
+def repetition(tokens: Sequence[int], n: int = 4) -> float:
+    """Share of the n-grams that occurred before in the same text."""
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0

@@ -1,0 +1,114 @@
+"""Why two greedy outputs differ: the target's own logits where they part.
+
+Floating point addition is not associative, so a target that scores several positions in one call
+gives logits that differ in their last digits from those of one position a call. Where the two best
+tokens are closer than that, either is a right answer. How close that is, is measured.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from harness.models import ModelPair
+
+PROBE_TOKENS = 96
+PROBE_BLOCKS = (1, 4)  # one token a call, as plain decoding does; a few, as verification does
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Why two outputs differ.
+
+    Attributes
+    ----------
+    kind : str
+        ``near_tie``: both tokens are the target's best within its noise. ``fault``: the
+        speculative output is wrong. ``error``: the plain output is not the target's either, so
+        speculation is not to blame.
+    message : str
+    """
+
+    kind: Literal["near_tie", "fault", "error"]
+    message: str
+
+
+Triage = Callable[[Sequence[int], Sequence[int], Sequence[int]], Divergence]
+
+
+def make_triage(pair: ModelPair, probe: Sequence[int]) -> Triage:
+    """A function (prompt, plain ids, speculative ids) -> Divergence for a pair.
+
+    Parameters
+    ----------
+    pair : ModelPair
+    probe : sequence of int
+        Any text; the target's noise is measured on it, once, when it is first needed.
+    """
+    noise = functools.cache(lambda: noise_level(pair, probe[:PROBE_TOKENS]))
+    return lambda prompt, plain, speculative: diagnose(pair, noise, prompt, plain, speculative)
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many ids two outputs share from the start."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+
+
+def diagnose(
+    pair: ModelPair,
+    noise: Callable[[], float],
+    prompt: Sequence[int],
+    plain: Sequence[int],
+    speculative: Sequence[int],
+) -> Divergence:
+    """Say why two greedy outputs differ."""
+    at = common_prefix(plain, speculative)
+    if at == min(len(plain), len(speculative)):
+        return Divergence(
+            "fault",
+            f"{len(speculative)} tokens, plain decoding has {len(plain)}; the rest is equal",
+        )
+    ours, theirs = plain[at], speculative[at]
+    logits = _logits(pair, [*prompt, *plain[:at]])[-1]
+    gap_plain = float(logits.max() - logits[ours])
+    gap_speculative = float(logits.max() - logits[theirs])
+    where = f"new token {at + 1} is {theirs}, plain decoding has {ours}"
+    # Each of two logits moves by up to the noise, so their difference by up to twice that.
+    if max(gap_plain, gap_speculative) <= 2 * noise():
+        gap = max(gap_plain, gap_speculative)
+        return Divergence("near_tie", f"{where}: logits {gap:.2g} apart, noise {noise():.2g}")
+    if gap_plain > 2 * noise():
+        message = (
+            f"plain decoding is not the target's: {where}, {gap_plain:.2g} below the best logit"
+        )
+        return Divergence("error", f"{message} (noise {noise():.2g})")
+    return Divergence(
+        "fault", f"{where}, {gap_speculative:.2g} logits better (noise {noise():.2g})"
+    )
+
+
+def noise_level(pair: ModelPair, ids: Sequence[int]) -> float:
+    """Largest change of any logit when the same text is scored whole, or in cached blocks."""
+    whole = _logits(pair, ids)
+    return max(float((whole - _logits(pair, ids, block)).abs().max()) for block in PROBE_BLOCKS)
+
+
+@torch.inference_mode()
+def _logits(pair: ModelPair, ids: Sequence[int], block: int | None = None) -> Tensor:
+    """Logits [T, V], float32, in one call, or in cached calls of ``block`` tokens."""
+    row = torch.tensor([list(ids)], device=pair.device)
+    step = block or len(ids)
+    cache: Any = None
+    logits = []
+    for start in range(0, len(ids), step):
+        part = row[:, start : start + step]
+        output = pair.target(input_ids=part, past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        logits.append(output.logits[0, :, : pair.vocab_size].float())
+    return torch.cat(logits)

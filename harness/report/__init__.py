@@ -1,0 +1,1 @@
+"""Records to reports. ``python -m harness.report`` measures, then renders what it recorded."""

@@ -1,0 +1,172 @@
+"""The benchmark of a record: two tables, and what has to be said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.bench.comparison import Comparison, compare
+from harness.bench.estimate import Estimate
+from harness.bench.summary import ALL_TASKS, REPEATING, Losslessness, Summary, summarise
+from harness.record import GenerationRow, Record
+from harness.report.conformance import listed
+from harness.report.document import Cell, Notes, Section, Struck, Table
+from harness.verdict import Status
+
+FEW_PROMPTS = 8  # below this, a bootstrap interval is known to be too narrow
+
+FIGURES = {
+    "lossless": "speculative outputs that are the plain ones (ids and finish reason), of those timed",
+    "speedup": "seconds per token, plain / speculative, of each prompt decoded by both arms one "
+    "right after the other; geometric mean over prompts, with its 95% bootstrap interval (BCa)",
+    "slower": "prompts that speculation slowed down",
+    "accepted": "acceptance rate: accepted / drafted tokens",
+    "tokens/call": "mean accepted length: tokens per target call, recovered or bonus token "
+    "included, over all rounds; after the slash, where it differs, the mean over requests of each "
+    "one's own",
+    "tok/s": "all tokens / all seconds, plain -> speculative, prompt processing included",
+    "repeats": "share of 4-grams of the plain outputs that occurred before in the same output; "
+    f"above {REPEATING:.0%} (marked !) the text is degenerate, and easier to draft than real text",
+}
+NOT_TOLD = "a dash: the decoder does not tell its rounds"
+
+
+def add(record: Record, section: Section) -> None:
+    """Add what was timed to a section."""
+    rows, header = record.generations, record.header
+    if not rows:
+        return
+    lossy = header.options.get("declared_lossy", ())
+    summaries = summarise(rows, header.decoders, lossy)
+    comparisons = compare(rows, header.decoders, lossy)
+    section.tables.append(_speedups(summaries))
+    if len(comparisons) > 1:
+        section.tables.append(_comparison(comparisons))
+    for title, lines in _findings(rows, summaries).items():
+        if lines:
+            section.notes.append(Notes(title, listed(lines)))
+    section.notes.append(Notes("Figures", _definitions(summaries, comparisons)))
+
+
+def _speedups(summaries: Sequence[Summary]) -> Table:
+    columns = ["task", "decoder", "lossless", "speedup", "slower", "accepted", "tokens/call"]
+    columns += ["tok/s", "repeats"]
+    return Table(
+        "Speedup over the decoder's own plain decoding", columns, [_row(s) for s in summaries]
+    )
+
+
+def _row(summary: Summary) -> list[Cell]:
+    timed = summary.speedup is not None
+    return [
+        summary.task,
+        summary.decoder,
+        _verdict(summary.losslessness),
+        _figure(summary.speedup, summary.losslessness),
+        f"{summary.slower}/{summary.prompts}",
+        "-" if summary.acceptance is None else f"{summary.acceptance:.0%}",
+        _length(summary),
+        f"{summary.plain_rate:.1f} -> {summary.rate:.1f}" if timed else "-",
+        _repetition(summary) if timed else "-",
+    ]
+
+
+def _verdict(found: Losslessness) -> str:
+    if found.status is Status.INCONCLUSIVE:
+        return "INCONCLUSIVE"
+    word = "LOSSY" if found.status is Status.UNSUPPORTED else found.status.value
+    ties = {0: "", 1: ", 1 near tie"}.get(found.near_ties, f", {found.near_ties} near ties")
+    return f"{word} {found.identical}/{found.total}{ties}"
+
+
+def _figure(estimate: Estimate | None, losslessness: Losslessness) -> Cell:
+    if estimate is None:
+        return "-"
+    text = f"{estimate.value:.2f}x"
+    if estimate.low is not None and estimate.high is not None:
+        text += f" [{estimate.low:.2f}, {estimate.high:.2f}]"
+    if losslessness.status is Status.UNSUPPORTED:
+        return Struck(text, "lossy by design")
+    return Struck(text) if losslessness.disqualifies else text
+
+
+def _length(summary: Summary) -> str:
+    if summary.length_over_rounds is None or summary.length_over_requests is None:
+        return "-"
+    averages = (f"{summary.length_over_rounds:.2f}", f"{summary.length_over_requests:.2f}")
+    return " / ".join(dict.fromkeys(averages))
+
+
+def _repetition(summary: Summary) -> str:
+    return f"{summary.repetition:.0%}{' !' if summary.repetition > REPEATING else ''}"
+
+
+def _comparison(comparisons: Sequence[Comparison]) -> Table:
+    baseline = comparisons[0].baseline
+    rows: list[list[Cell]] = [
+        [
+            found.decoder,
+            "1 (baseline)" if found.decoder == baseline else _figure(found.plain, PLAIN),
+            _figure(found.speculative, found.losslessness),
+            f"{found.same_text}/{found.total}",
+        ]
+        for found in comparisons
+    ]
+    title = f"Against plain decoding of {baseline}, on the same prompts"
+    return Table(title, ["decoder", "its plain arm", "its speculative arm", "same text"], rows)
+
+
+PLAIN = Losslessness(Status.PASS, 0, 0, 0, 0, 0)  # a plain arm has nothing to lose
+
+
+def _findings(rows: Sequence[GenerationRow], summaries: Sequence[Summary]) -> dict[str, list[str]]:
+    """What has to be said beside the tables, by title."""
+    tasks = [summary for summary in summaries if summary.task != ALL_TASKS]
+    different = "fault not described"
+    faults = [r for r in rows if not (r.error or r.near_tie) and r.identical is False]
+    findings = {
+        "Not lossless": [f"{_where(row)}: {row.fault or different}" for row in faults],
+        "Errors": [f"{_where(row)}: {row.error}" for row in rows if row.error],
+        "Near ties (not counted as faults; the rest of such an output is not compared)": [
+            f"{_where(row)}: {row.near_tie}" for row in rows if row.near_tie
+        ],
+        "Sampled output": [],
+        "Different lengths": [
+            f"{s.decoder}, {s.task}: outputs of the two arms differ in length, so the speedup is one "
+            "of seconds per token, not of seconds"
+            for s in tasks
+            if s.per_token
+        ],
+    }
+    if any(row.identical is None and not row.error for row in rows):
+        findings["Sampled output"] = [
+            "losslessness of sampled output is judged by pytest suites/, not here: both arms may "
+            "give different texts and yet follow the same law"
+        ]
+    return findings
+
+
+def _where(row: GenerationRow) -> str:
+    repeat = f", repeat {row.repeat + 1}" if row.repeat else ""
+    return f"{row.decoder}, {row.prompt_id}{repeat}"
+
+
+def _definitions(summaries: Sequence[Summary], comparisons: Sequence[Comparison]) -> list[str]:
+    lines = [f"{name}: {meaning}" for name, meaning in FIGURES.items()]
+    if any(summary.acceptance is None for summary in summaries):
+        lines.append(NOT_TOLD)
+    fewest = min(summary.prompts for summary in summaries)
+    if fewest < FEW_PROMPTS:
+        lines.append(
+            f"intervals over few prompts (here {fewest} in some rows) are too narrow: a longer "
+            "--profile gives better ones"
+        )
+    if len(comparisons) > 1:
+        lines.append(
+            "its plain arm, its speculative arm: how many times faster per token than plain "
+            f"decoding of {comparisons[0].baseline}, geometric mean over prompts; two transformers-* "
+            "decoders share one plain arm, so the second's distance from 1 is this table's noise"
+        )
+        lines.append(
+            "same text: plain outputs whose ids are those of the baseline's plain decoding"
+        )
+    return lines

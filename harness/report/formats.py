@@ -1,0 +1,78 @@
+"""Sections as text for a terminal, and as Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+from tabulate import tabulate
+
+from harness.report.document import Cell, Notes, Section, Struck, Table
+
+WIDTH = 100  # of a terminal's prose; tables are as wide as they are
+
+
+def terminal(sections: Sequence[Section]) -> str:
+    """Plain text."""
+    return "\n\n".join(_terminal_section(section) for section in sections)
+
+
+def _terminal_section(section: Section) -> str:
+    width = max((len(name) for name, _ in section.facts), default=0) + 2
+    blocks = [f"{section.title}\n{'=' * len(section.title)}"]
+    blocks.append("\n".join(_wrap(value, f"{name:<{width}}") for name, value in section.facts))
+    for table in section.tables:
+        blocks.append(f"{table.title}\n\n{_table(table, 'simple', _plain)}")
+    for notes in section.notes:
+        blocks.append("\n".join([notes.title, *(_wrap(line, "  - ") for line in notes.lines)]))
+    return "\n\n".join(blocks)
+
+
+def _wrap(text: str, first: str) -> str:
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _plain(cell: Cell) -> str:
+    return f"({cell.text}) {cell.reason}" if isinstance(cell, Struck) else cell
+
+
+def markdown(sections: Sequence[Section]) -> str:
+    """Markdown, as GitHub renders it."""
+    return "\n\n".join(_markdown_section(section) for section in sections)
+
+
+def _markdown_section(section: Section) -> str:
+    blocks = [f"# {section.title}"]
+    blocks.append("\n".join(f"- **{name}**: {_escaped(value)}" for name, value in section.facts))
+    for table in section.tables:
+        blocks.append(f"## {table.title}\n\n{_table(table, 'github', _struck)}")
+    blocks += [_markdown_notes(notes) for notes in section.notes]
+    return "\n\n".join(blocks)
+
+
+def _markdown_notes(notes: Notes) -> str:
+    return "\n".join([f"## {notes.title}", "", *(f"- {_escaped(line)}" for line in notes.lines)])
+
+
+def _struck(cell: Cell) -> str:
+    if isinstance(cell, Struck):
+        return f"~~{_escaped(cell.text)}~~ {_escaped(cell.reason)}"
+    return _escaped(cell)
+
+
+def _escaped(text: str) -> str:
+    for special in ("\\", "|", "*", "_", "~", "<", "`"):
+        text = text.replace(special, f"\\{special}")
+    return text
+
+
+def _table(table: Table, style: str, cell: Callable[[Cell], str]) -> str:
+    rows = [[cell(value) for value in row] for row in table.rows]
+    return tabulate(rows, headers=table.columns, tablefmt=style, disable_numparse=True)

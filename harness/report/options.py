@@ -1,0 +1,228 @@
+"""The command line of ``python -m harness.report``. Imports no model."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from harness.bench.profiles import DRAFT_TOKENS, PROFILES
+
+DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
+PAIR = "smollm2-135m"
+TASKS = ("chat", "code", "math", "creative")
+FORMATS = ("terminal", "markdown")
+OUT = Path("reports") / "latest"
+SEED = 0
+
+DESCRIPTION = """\
+Measure what speculative decoding buys, and whether it is lossless, on the same outputs.
+
+Every prompt is decoded twice by every decoder, plainly and speculatively, one right after the
+other. The rows go to OUT/record.jsonl as they come; Ctrl-C keeps them and reports on them.
+"""
+
+EPILOG = """\
+exit status:
+  0  every decoder measured is lossless on the outputs that were timed
+  1  some decoder is not (FAIL)
+  2  bad usage or input; one line on stderr says what to do
+  3  nothing wrong was found, but losslessness was not shown: an error, sampled output, a decoder
+     without the needed capabilities, or a run that was interrupted
+
+examples:
+  python -m harness.report --profile quick
+  python -m harness.report --decoder my_package.adapter:build --decoder transformers-assisted
+  python -m harness.report --from reports/latest/record.jsonl --format markdown
+"""
+
+
+class BadInput(ValueError):
+    """What the user gave cannot be used; the message says why and what to do, in one line."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure and where to put it; ``records`` instead, to render only."""
+
+    decoders: tuple[str, ...]
+    decoder_options: dict[str, str]
+    pair: str
+    target: str | None
+    draft: str | None
+    tasks: tuple[str, ...]
+    profile: str
+    draft_tokens: int
+    temperature: float
+    device: str
+    dtype: str
+    seed: int
+    out: Path | None
+    records: tuple[Path, ...]
+    formats: tuple[str, ...]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message} (see --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parse(arguments: Sequence[str] | None = None) -> Options:
+    """Read the command line.
+
+    Raises
+    ------
+    BadInput
+        If the options do not make sense.
+    SystemExit
+        If argparse finds them malformed, or after ``--help``.
+    """
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    renders_too = ("records", "out", "format")
+    measuring = [
+        n for n, v in vars(given).items() if v != parser.get_default(n) and n not in renders_too
+    ]
+    if given.records and measuring:
+        option = "--" + measuring[0].replace("_", "-")
+        raise BadInput(f"{option} has no effect with --from, which only renders: leave it out")
+    if given.draft_tokens < 1:
+        raise BadInput(f"--draft-tokens is {given.draft_tokens}: at least 1 token a round")
+    if not 0 <= given.temperature < math.inf:
+        raise BadInput(f"--temperature is {given.temperature}: it must be 0 (greedy) or above")
+    formats = _choices("--format", given.format, FORMATS) if given.format else ()
+    return Options(
+        decoders=tuple(dict.fromkeys(given.decoder or DECODERS)),
+        decoder_options=_key_values(given.decoder_option or []),
+        pair=given.pair,
+        target=given.target,
+        draft=given.draft,
+        tasks=_choices("--tasks", given.tasks, TASKS),
+        profile=given.profile,
+        draft_tokens=given.draft_tokens,
+        temperature=given.temperature,
+        device=given.device,
+        dtype=given.dtype,
+        seed=given.seed,
+        out=given.out or (None if given.records else OUT),
+        records=tuple(given.records or ()),
+        formats=formats or (("terminal",) if given.records else FORMATS),
+    )
+
+
+def _choices(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        what = f"does not know {unknown[0]!r}" if unknown else "is empty"
+        raise BadInput(f"{option} {what}: known are {', '.join(known)}")
+    return names
+
+
+def _key_values(texts: Sequence[str]) -> dict[str, str]:
+    for text in texts:
+        if not text.partition("=")[0] or "=" not in text:
+            raise BadInput(f"--decoder-option {text!r} is not of the form name=value")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("a seed is 0 or above")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m harness.report",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    what = parser.add_argument_group("what to measure")
+    what.add_argument(
+        "--decoder",
+        action="append",
+        metavar="NAME",
+        help="a known decoder (`python -m harness` lists them) or package.module:factory; "
+        f"repeatable (default: {', '.join(DECODERS)})",
+    )
+    what.add_argument(
+        "--decoder-option",
+        action="append",
+        metavar="NAME=VALUE",
+        help="passed to the factory of every decoder; repeatable",
+    )
+    what.add_argument(
+        "--pair", default=PAIR, metavar="NAME", help="model pair (default: %(default)s)"
+    )
+    what.add_argument("--target", metavar="PATH_OR_ID", help="your own target, with --draft")
+    what.add_argument("--draft", metavar="PATH_OR_ID", help="its draft model")
+    what.add_argument(
+        "--tasks",
+        default=",".join(TASKS),
+        metavar="LIST",
+        help="task types, separated by commas (default: %(default)s)",
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default="default",
+        help="; ".join(f"{name}: {profile}" for name, profile in PROFILES.items()),
+    )
+    how.add_argument(
+        "--draft-tokens",
+        type=int,
+        default=DRAFT_TOKENS,
+        metavar="K",
+        help="tokens drafted a round (default: %(default)s)",
+    )
+    how.add_argument(
+        "--temperature",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="0 is greedy (default); above 0, losslessness cannot be read off the outputs",
+    )
+    how.add_argument("--device", default="cpu", help="torch device (default: %(default)s)")
+    how.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of both models (default: %(default)s)",
+    )
+    how.add_argument(
+        "--seed",
+        type=_seed,
+        default=SEED,
+        help="of the order of measurement, and of sampling (default: %(default)s)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out", type=Path, metavar="DIR", help=f"for record.jsonl and report.md (default: {OUT})"
+    )
+    output.add_argument(
+        "--from",
+        dest="records",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="render these records, measure nothing",
+    )
+    output.add_argument(
+        "--format",
+        metavar="LIST",
+        help="terminal (printed), markdown (written to DIR/report.md; printed with --from and no "
+        "--out), or both, separated by commas (default: both; with --from: terminal)",
+    )
+    return parser

@@ -1,0 +1,73 @@
+"""A record as a section of a report: a pure function, which knows no model and no format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.record import Header, Record
+from harness.report import benchmark, conformance
+from harness.report.document import Notes, Section
+
+BUSY = 0.75  # load per core before the run from which on it is called disturbed
+
+
+def render(record: Record) -> Section:
+    """All that a record says."""
+    section = Section(f"Speculative decoding: {record.header.pair.name}", facts(record.header))
+    if record.problems:
+        section.notes.append(Notes("Problems of this record", record.problems))
+    conformance.add(record, section)
+    benchmark.add(record, section)
+    if not record.verdicts and not record.generations:
+        section.notes.append(Notes("Result", ["nothing was measured"]))
+    if busy := _busy(record.header):
+        section.notes.append(Notes("Machine", [busy]))
+    return section
+
+
+def facts(header: Header) -> list[tuple[str, str]]:
+    """What ran, where, with what."""
+    pair, options, machine = header.pair, header.options, header.machine
+    known = ("system", "architecture", "processor", "cores", "threads", "gpu")
+    found = {
+        "decoders": ", ".join(header.decoders),
+        "pair": f"{pair.name} ({pair.source}), {pair.dtype} on {pair.device}, "
+        f"fingerprint {pair.fingerprint[:12]}",
+        "decoding": _decoding(options),
+        "size": _size(options),
+        "options": ", ".join(f"{k}={v}" for k, v in options.get("decoder_options", {}).items()),
+        "machine": ", ".join(
+            f"{machine[name]} {name}" if name in ("cores", "threads") else machine[name]
+            for name in known
+            if machine.get(name)
+        ),
+        "versions": ", ".join(f"{name} {version}" for name, version in header.versions.items()),
+        "seed": str(header.seed),
+        "started": header.started,
+        "command": header.command,
+    }
+    return [(name, value) for name, value in found.items() if value]
+
+
+def _decoding(options: dict[str, Any]) -> str:
+    if "temperature" not in options:
+        return ""
+    temperature = options["temperature"]
+    law = f"sampled at temperature {temperature:g}" if temperature else "greedy"
+    return f"{law}, K = {options.get('draft_tokens')} drafted tokens a round, one request at a time"
+
+
+def _size(options: dict[str, Any]) -> str:
+    return (
+        f"profile {options['profile']}: {options.get('size', '')}" if "profile" in options else ""
+    )
+
+
+def _busy(header: Header) -> str:
+    load, cores = header.options.get("load_average"), int(header.machine.get("cores") or 0)
+    if load is None or not cores or load <= BUSY * cores:
+        return ""
+    return (
+        f"It was busy before the run began (load {load:g} on {cores} cores): tokens per second are "
+        "too low and intervals too wide; ratios of paired arms suffer least."
+    )

@@ -1,0 +1,170 @@
+"""Measure: options -> a record file. Knows models and decoders, and no report format."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+from transformers.utils import logging
+
+from harness.adapters import DecoderError, load_decoder
+from harness.bench.estimate import CONFIDENCE
+from harness.bench.measure import Settings, measure, missing_capabilities, schedule
+from harness.bench.profiles import PROFILES
+from harness.bench.triage import make_triage
+from harness.bench.workload import WorkloadError, load_workload
+from harness.contract import Decoder
+from harness.models import ModelPair, PairError, load_pair
+from harness.record import (
+    GenerationRow,
+    Header,
+    PairInfo,
+    VerdictRow,
+    Writer,
+    command_line,
+    machine,
+    now,
+    versions,
+)
+from harness.report.options import BadInput, Options
+from harness.verdict import Status, Verdict
+
+RECORD = "record.jsonl"
+
+
+def run(options: Options) -> Path:
+    """Measure what the options ask for; returns the record, which is there even after Ctrl-C.
+
+    Raises
+    ------
+    BadInput
+        If a pair, a decoder, a task or the output directory cannot be had.
+    """
+    profile = PROFILES[options.profile]
+    path = _writable(options.out or Path())
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        pair = load_pair(
+            options.pair,
+            options.target,
+            options.draft,
+            options.device,
+            getattr(torch, options.dtype),
+        )
+        prompts = load_workload(pair, options.tasks, profile.prompts, profile.max_new_tokens)
+    except (PairError, WorkloadError) as error:
+        raise BadInput(str(error)) from None
+    decoders = {name: _load_decoder(name, pair, options) for name in options.decoders}
+    settings = Settings(
+        max_new_tokens=profile.max_new_tokens,
+        draft_tokens=options.draft_tokens,
+        vocab_size=pair.vocab_size,
+        temperature=options.temperature,
+        eos=pair.eos,
+        seed=options.seed,
+    )
+    missing = {name: missing_capabilities(decoder, settings) for name, decoder in decoders.items()}
+    able = [name for name in decoders if not missing[name]]
+    trials = schedule(able, prompts, profile.repeats, options.seed)
+    rows = measure(
+        decoders, trials, settings, make_triage(pair, prompts[0].ids), _synchroniser(pair.device)
+    )
+    try:
+        with Writer(path, _header(options, pair, decoders)) as writer:
+            for name, capabilities in missing.items():
+                if capabilities:
+                    writer.add(_unsupported(name, capabilities))
+            for row in _with_progress(rows, len(trials)):
+                writer.add(row)
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept", file=sys.stderr)
+    return path
+
+
+def _writable(directory: Path) -> Path:
+    """Path of the record, tried out before anything slow happens."""
+    path = directory / RECORD
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise BadInput(f"cannot write to {directory}: {reason}; choose another --out") from None
+    return path
+
+
+def _load_decoder(name: str, pair: ModelPair, options: Options) -> Decoder:
+    try:
+        return load_decoder(name, pair, options.decoder_options)
+    except DecoderError as error:
+        raise BadInput(str(error)) from None
+    except Exception as error:  # whatever a stranger's factory raises
+        reason = (str(error).strip() or "no message").splitlines()[0]
+        raise BadInput(
+            f"decoder {name!r} cannot be built: {type(error).__name__}: {reason}"
+        ) from None
+
+
+def _synchroniser(device: torch.device) -> Callable[[], None]:
+    """A wait for the device: its work is queued, and the clock would miss it."""
+    if device.type == "cpu":
+        return lambda: None
+    return lambda: torch.accelerator.synchronize(device)
+
+
+def _with_progress(rows: Iterator[GenerationRow], total: int) -> Iterator[GenerationRow]:
+    # A log file gets a line now and then, a terminal a moving bar.
+    interval = 0.2 if sys.stderr.isatty() else 30.0
+    yield from tqdm(rows, "measuring", total=total, unit="pair", mininterval=interval)
+
+
+def _header(options: Options, pair: ModelPair, decoders: dict[str, Decoder]) -> Header:
+    profile = PROFILES[options.profile]
+    return Header(
+        command=command_line(),
+        started=now(),
+        seed=options.seed,
+        alpha=round(1 - CONFIDENCE, 6),
+        decoders=list(decoders),
+        pair=PairInfo(
+            name=pair.name,
+            source=pair.source,
+            fingerprint=pair.fingerprint(),
+            device=str(pair.device),
+            dtype=options.dtype,
+        ),
+        versions=versions(),
+        machine=machine(),
+        options={
+            "profile": options.profile,
+            "size": str(profile),
+            "tasks": list(options.tasks),
+            "draft_tokens": options.draft_tokens,
+            "temperature": options.temperature,
+            "decoder_options": options.decoder_options,
+            "declared_lossy": [
+                n for n, d in decoders.items() if "declared_lossy" in d.capabilities
+            ],
+            "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        },
+    )
+
+
+def _unsupported(name: str, capabilities: list[str]) -> VerdictRow:
+    needs = ", ".join(capabilities)
+    return VerdictRow(
+        decoder=name,
+        item="speedup",
+        suite="benchmark",
+        seconds=0.0,
+        verdict=Verdict(
+            check="speedup",
+            status=Status.UNSUPPORTED,
+            message=f"not measured: it does not declare the capabilities {needs}",
+        ),
+    )
