@@ -76,7 +76,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     def needs_history(self) -> bool:
         """Whether the law depends on the tokens before it other than through the logits."""
         return (
-            self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+            self.repetition_penalty != 1
+            or self.presence_penalty != 0
+            or self.frequency_penalty != 0
         )
 
     def capabilities(self) -> set[str]:
@@ -208,7 +210,12 @@ def validate(request: Request, limits: Limits) -> None:
     s, vocab = request.sampling, limits.vocab_size
     if not request.prompt:
         raise ValueError("empty prompt: give at least one token id (a BOS id, for instance)")
-    ids = [*request.prompt, *request.eos, *s.logit_bias, *(t for stop in request.stop for t in stop)]
+    ids = [
+        *request.prompt,
+        *request.eos,
+        *s.logit_bias,
+        *(t for stop in request.stop for t in stop),
+    ]
     for token in ids:
         if not 0 <= token < vocab:
             raise ValueError(f"token id {token} is outside the vocabulary 0..{vocab - 1}")

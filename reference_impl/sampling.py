@@ -35,7 +35,13 @@ class History:
     counts: Tensor
 
     @classmethod
-    def of(cls, prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], vocab: int, device: torch.device | str = "cpu") -> History:
+    def of(
+        cls,
+        prompts: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        vocab: int,
+        device: torch.device | str = "cpu",
+    ) -> History:
         """Count the tokens of each row's prompt and output."""
         counts = torch.zeros(len(prompts), vocab)
         seen = torch.zeros(len(prompts), vocab, dtype=torch.bool)
@@ -110,7 +116,9 @@ class Parameters:
     penalised: bool
 
     @classmethod
-    def of(cls, requests: Sequence[Request], vocab: int, device: torch.device | str = "cpu") -> Parameters:
+    def of(
+        cls, requests: Sequence[Request], vocab: int, device: torch.device | str = "cpu"
+    ) -> Parameters:
         """Collect the parameters of a batch of requests over a vocabulary of ``vocab`` ids."""
         sampling = [request.sampling for request in requests]
 
@@ -139,7 +147,9 @@ class Parameters:
     def rows(self, index: Tensor) -> Parameters:
         """Rows in another order, dropped or repeated."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Parameters(**{k: v[index] if isinstance(v, Tensor) else v for k, v in values.items()})
+        return Parameters(
+            **{k: v[index] if isinstance(v, Tensor) else v for k, v in values.items()}
+        )
 
 
 def _bias(sampling: Sequence[Sampling], vocab: int, device: torch.device | str) -> Tensor | None:
@@ -152,7 +162,9 @@ def _bias(sampling: Sequence[Sampling], vocab: int, device: torch.device | str) 
     return bias.to(device)
 
 
-def _forbidden(requests: Sequence[Request], vocab: int, device: torch.device | str) -> Tensor | None:
+def _forbidden(
+    requests: Sequence[Request], vocab: int, device: torch.device | str
+) -> Tensor | None:
     if not any(r.sampling.min_new_tokens and r.eos for r in requests):
         return None
     eos = torch.zeros(len(requests), vocab, dtype=torch.bool)
@@ -161,7 +173,9 @@ def _forbidden(requests: Sequence[Request], vocab: int, device: torch.device | s
     return eos.to(device)
 
 
-def process(logits: Tensor, parameters: Parameters, history: History | None, new_tokens: Tensor) -> Tensor:
+def process(
+    logits: Tensor, parameters: Parameters, history: History | None, new_tokens: Tensor
+) -> Tensor:
     """Apply everything that comes before the temperature.
 
     Parameters

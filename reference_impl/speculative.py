@@ -77,7 +77,9 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 def draft_with(draft: Laws) -> Propose:
     """Propose by sampling from a draft model's laws, one token at a time."""
 
-    def propose(output: Sequence[int], count: int, randomness: Randomness) -> tuple[list[int], Tensor]:
+    def propose(
+        output: Sequence[int], count: int, randomness: Randomness
+    ) -> tuple[list[int], Tensor]:
         tokens: list[int] = []
         q: list[Tensor] = []
         for _ in range(count):

@@ -48,7 +48,7 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
     DecoderError
         In one line that says what is wrong and what to do.
     """
-    factory = _factory(name)
+    factory = find_factory(name)
     values = {key: _value(text) for key, text in (options or {}).items()}
     try:
         inspect.signature(factory).bind(pair, **values)
@@ -66,7 +66,8 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
     return decoder
 
 
-def _factory(name: str) -> Factory:
+def find_factory(name: str) -> Factory:
+    """The factory behind a name; DecoderError if there is none."""
     entries = {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
     path = BUILT_IN.get(name) or entries.get(name) or name
     module_name, _, attribute = path.partition(":")
@@ -78,7 +79,9 @@ def _factory(name: str) -> Factory:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever a stranger's module raises when it is imported
-        raise DecoderError(f"cannot import {module_name!r}: {type(error).__name__}: {error}") from None
+        raise DecoderError(
+            f"cannot import {module_name!r}: {type(error).__name__}: {error}"
+        ) from None
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise DecoderError(f"module {module_name!r} has no function {attribute!r}")

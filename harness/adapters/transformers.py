@@ -104,6 +104,9 @@ def prompt_lookup(pair: ModelPair, max_ngram: int = 3) -> TransformersDecoder:
     """Assisted generation with prompt lookup."""
 
     def speculation(request: Request) -> dict[str, Any]:
-        return {"prompt_lookup_num_tokens": request.draft_tokens, "max_matching_ngram_size": max_ngram}
+        return {
+            "prompt_lookup_num_tokens": request.draft_tokens,
+            "max_matching_ngram_size": max_ngram,
+        }
 
     return TransformersDecoder(pair, speculation)

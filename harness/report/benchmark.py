@@ -15,7 +15,7 @@ from harness.verdict import Status
 FEW_PROMPTS = 8  # below this, a bootstrap interval is known to be too narrow
 
 FIGURES = {
-    "lossless": "speculative outputs that are the plain ones (ids and finish reason), of those timed",
+    "lossless": "timed outputs that are the plain ones, in all ids and the finish reason, of all timed",
     "speedup": "seconds per token, plain / speculative, of each prompt decoded by both arms one "
     "right after the other; geometric mean over prompts, with its 95% bootstrap interval (BCa)",
     "slower": "prompts that speculation slowed down",
@@ -131,8 +131,8 @@ def _findings(rows: Sequence[GenerationRow], summaries: Sequence[Summary]) -> di
         ],
         "Sampled output": [],
         "Different lengths": [
-            f"{s.decoder}, {s.task}: outputs of the two arms differ in length, so the speedup is one "
-            "of seconds per token, not of seconds"
+            f"{s.decoder}, {s.task}: outputs of the two arms differ in length, so the speedup is "
+            "one of seconds per token, not of seconds"
             for s in tasks
             if s.per_token
         ],
@@ -163,8 +163,9 @@ def _definitions(summaries: Sequence[Summary], comparisons: Sequence[Comparison]
     if len(comparisons) > 1:
         lines.append(
             "its plain arm, its speculative arm: how many times faster per token than plain "
-            f"decoding of {comparisons[0].baseline}, geometric mean over prompts; two transformers-* "
-            "decoders share one plain arm, so the second's distance from 1 is this table's noise"
+            f"decoding of {comparisons[0].baseline}, geometric mean over prompts; two "
+            "transformers-* decoders share one plain arm, so the second one's distance from 1 is the "
+            "noise of this table"
         )
         lines.append(
             "same text: plain outputs whose ids are those of the baseline's plain decoding"

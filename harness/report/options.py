@@ -17,7 +17,7 @@ PAIR = "smollm2-135m"
 TASKS = ("chat", "code", "math", "creative")
 FORMATS = ("terminal", "markdown")
 OUT = Path("reports") / "latest"
-SEED = 0
+SEED = 20261129
 
 DESCRIPTION = """\
 Measure what speculative decoding buys, and whether it is lossless, on the same outputs.

@@ -25,7 +25,9 @@ class NgramDrafter:
 
     def __init__(self, max_ngram: int = 3, min_ngram: int = 1) -> None:
         if not 1 <= min_ngram <= max_ngram:
-            raise ValueError(f"min_ngram {min_ngram}, max_ngram {max_ngram}: 1 <= min <= max needed")
+            raise ValueError(
+                f"min_ngram {min_ngram}, max_ngram {max_ngram}: 1 <= min <= max needed"
+            )
         self.sizes = range(max_ngram, min_ngram - 1, -1)
 
     def start(self, batch: Batch, capacity: int) -> None:

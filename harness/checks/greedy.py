@@ -1,0 +1,151 @@
+"""Greedy output is plain decoding's, token for token.
+
+The oracle says it without decoding anything: an output is what plain decoding gives exactly if
+each of its tokens is the target's argmax after the tokens before it. The decoder's own plain arm
+is the control: if that one fails, the oracle does not describe this engine, and speculation is
+not to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from harness import oracle
+from harness.checks.budget import Budget
+from harness.checks.prompts import lengths, random_prompt, repetitive_prompt
+from harness.checks.subject import Subject, check, repro
+from harness.contract import Completion, Request
+from harness.models import ModelPair
+from harness.verdict import Status, Verdict
+from reference_impl.autoregressive import finished
+from reference_impl.cache import sliding_window
+
+NOISE_MARGIN = 4.0  # times the largest difference seen between shapes of the same computation
+
+
+def near_tie(pair: ModelPair, divergence: oracle.Divergence) -> bool:
+    """Whether the two logits are nearer than this model's numerical noise, but no exact tie.
+
+    An exact tie is no excuse: it must break as plain decoding breaks it.
+    """
+    noise = NOISE_MARGIN * _noise(pair)
+    return 0 < divergence.gap <= noise
+
+
+_noises: dict[str, float] = {}
+
+
+def _noise(pair: ModelPair) -> float:
+    key = pair.fingerprint()
+    if key not in _noises:
+        _noises[key] = oracle.noise(pair, random_prompt(pair, 8, 0))
+    return _noises[key]
+
+
+def wrong_end(request: Request, completion: Completion) -> str:
+    """What is wrong with where an output ends, empty if nothing is."""
+    tokens = completion.tokens
+    for n in range(1, len(tokens)):
+        if reason := finished(tokens[:n], request):
+            return f"output goes on after {reason} at token {n} of {len(tokens)}"
+    reason = finished(tokens, request)
+    if reason is None:
+        return f"output ends after {len(tokens)} tokens for no reason"
+    if reason != completion.finish_reason:
+        return f"finish_reason is {completion.finish_reason!r}, expected {reason!r}"
+    return ""
+
+
+def judge(subject: Subject, name: str, request: Request, completion: Completion) -> Verdict:
+    """Judge one greedy completion against the oracle; FAIL becomes ERROR if the plain arm fails too."""
+    problem, evidence = _problem(subject.pair, request, completion)
+    if not problem:
+        return Verdict(
+            check=name, status=Status.PASS, message="equal to plain decoding", evidence=evidence
+        )
+    status, blame = Status.FAIL, ""
+    if "plain" in subject.decoder.capabilities and request.speculate:
+        plain = msgspec.structs.replace(request, speculate=False)
+        own = subject.ask_one(plain)
+        evidence["plain_tokens"] = own.tokens
+        if _problem(subject.pair, plain, own)[0]:
+            status = Status.ERROR
+            blame = (
+                "; its own plain decoding differs from the target too: speculation is not to blame"
+            )
+    return Verdict(
+        check=name,
+        status=status,
+        message=problem + blame,
+        evidence=evidence | {"got": completion.tokens},
+        repro=repro(subject, [request]),
+    )
+
+
+def _problem(
+    pair: ModelPair, request: Request, completion: Completion
+) -> tuple[str, dict[str, Any]]:
+    evidence: dict[str, Any] = {}
+    ties = []
+    for found in oracle.greedy_divergences(pair, request, completion.tokens):
+        if not near_tie(pair, found):
+            evidence |= {"position": found.position, "expected": found.expected, "gap": found.gap}
+            return (
+                f"token {found.position} is {found.got}, plain decoding gives {found.expected} "
+                f"(logit gap {found.gap:.3g}; K={request.draft_tokens}, prompt {len(request.prompt)})",
+                evidence,
+            )
+        ties.append(
+            f"token {found.position}: {found.got} for {found.expected}, gap {found.gap:.2g}"
+        )
+    if ties:
+        evidence["near_ties"] = ties
+    return wrong_end(request, completion), evidence
+
+
+def judge_all(subject: Subject, name: str, requests: Sequence[Request], ruled_out: str) -> Verdict:
+    """Judge greedy requests one at a time; the first that is wrong decides."""
+    supported = [request for request in requests if subject.supports(request)]
+    if not supported:
+        message = "no request of this check is within the declared capabilities"
+        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    ties = []
+    for request in supported:
+        verdict = judge(subject, name, request, subject.ask_one(request))
+        if not verdict.passed:
+            return verdict
+        ties += verdict.evidence.get("near_ties", [])
+    return Verdict(
+        check=name,
+        status=Status.PASS,
+        message=f"{len(supported)} requests equal plain decoding token for token",
+        ruled_out=ruled_out,
+        evidence={"requests": len(supported), **({"near_ties": ties} if ties else {})},
+    )
+
+
+@check("greedy.identity", "greedy")
+def identity(subject: Subject, budget: Budget) -> Verdict:
+    """Greedy ids equal plain decoding's, over K, prompt length and kind of prompt."""
+    pair = subject.pair
+    window = sliding_window(pair.target.config.get_text_config())
+    requests = []
+    for k in budget.draft_tokens:
+        most = pair.context_length - budget.new_tokens
+        for length in lengths(pair, k, most, window):
+            for seed in range(budget.prompts):
+                make = repetitive_prompt if seed % 2 else random_prompt
+                prompt = make(pair, length, budget.seed + seed)
+                requests.append(
+                    Request(prompt=prompt, max_new_tokens=budget.new_tokens, draft_tokens=k)
+                )
+    return judge_all(
+        subject,
+        "greedy.identity",
+        requests,
+        f"any differing token in {budget.new_tokens} over K {budget.draft_tokens[0]}.."
+        f"{budget.draft_tokens[-1]} and prompts of 1 to {max(len(r.prompt) for r in requests)} tokens",
+    )

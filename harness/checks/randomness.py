@@ -1,0 +1,87 @@
+"""Seeds: the same one repeats, another one does not, none at all is new every time."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.checks.budget import Budget
+from harness.checks.prompts import random_prompt
+from harness.checks.subject import Subject, check, repro
+from harness.contract import Request, Sampling
+from harness.verdict import Status, Verdict
+
+_CALLS = 8
+
+
+def _request(subject: Subject, budget: Budget, seed: int | None) -> Request:
+    return Request(
+        prompt=random_prompt(subject.pair, 6, budget.seed),
+        max_new_tokens=budget.new_tokens,
+        sampling=Sampling(temperature=1.0),
+        seed=seed,
+    )
+
+
+def _fail(
+    subject: Subject, name: str, requests: list[Request], message: str, **evidence: object
+) -> Verdict:
+    return Verdict(
+        check=name,
+        status=Status.FAIL,
+        message=message,
+        evidence=dict(evidence),
+        repro=repro(subject, requests),
+    )
+
+
+@check("randomness.seed", "sampling", "seed")
+def seed(subject: Subject, budget: Budget) -> Verdict:
+    """The same seed gives the same ids: again, after other requests, and in a batch."""
+    name = "randomness.seed"
+    request, other = _request(subject, budget, 1), _request(subject, budget, 2)
+    first = subject.ask_one(request).tokens
+    different = subject.ask_one(other).tokens
+    if subject.ask_one(request).tokens != first:
+        return _fail(
+            subject, name, [request, request], "the same seed gave other ids the second time"
+        )
+    if different == first:
+        return _fail(subject, name, [request, other], "seeds 1 and 2 give the same ids", ids=first)
+    if "batch" in subject.decoder.capabilities:
+        batch = [other, request, _request(subject, budget, None)]
+        if subject.ask(batch)[1].tokens != first:
+            return _fail(
+                subject, name, batch, "the same seed gives other ids in a batch than alone"
+            )
+    return Verdict(
+        check=name,
+        status=Status.PASS,
+        message="seeded requests repeat, alone and in company",
+        ruled_out=f"any differing token in {budget.new_tokens}",
+    )
+
+
+@check("randomness.unseeded", "sampling")
+def unseeded(subject: Subject, budget: Budget) -> Verdict:
+    """Requests without a seed are independent: the same one twice must not be the same twice."""
+    name = "randomness.unseeded"
+    request = _request(subject, budget, None)
+    outputs = [tuple(subject.ask_one(request).tokens) for _ in range(_CALLS)]
+    if "batch" in subject.decoder.capabilities:
+        outputs += [tuple(c.tokens) for c in subject.ask([request] * _CALLS)]
+    distinct = len(set(outputs))
+    if distinct < len(outputs):
+        repeated = msgspec.structs.replace(request, seed=None)
+        return _fail(
+            subject,
+            name,
+            [repeated, repeated],
+            f"{len(outputs)} unseeded calls gave {distinct} different outputs",
+            likely="the generator is restarted, or shared between rows",
+        )
+    return Verdict(
+        check=name,
+        status=Status.PASS,
+        message=f"{len(outputs)} unseeded calls gave {distinct} different outputs",
+        ruled_out="a generator that is restarted for every call",
+    )

@@ -1,0 +1,145 @@
+"""A decoder under test together with what it is tested on, and the way checks talk to it."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Concatenate, ParamSpec
+
+from harness.contract import Completion, Decoder, Request
+from harness.models import ModelPair
+from harness.verdict import Status, Verdict
+
+Parameters = ParamSpec("Parameters")
+MOST_IN_REPRO = 32  # requests
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A system under test.
+
+    Attributes
+    ----------
+    decoder : Decoder
+    pair : ModelPair
+    name : str
+        What ``load_decoder`` takes, for reproductions.
+    options : dict of str to str
+    """
+
+    decoder: Decoder
+    pair: ModelPair
+    name: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    def supports(self, request: Request) -> bool:
+        """Whether the decoder declares all that the request asks for."""
+        return request.capabilities() <= self.decoder.capabilities
+
+    def ask(self, requests: Sequence[Request]) -> list[Completion]:
+        """Generate, and make sure that the answer has the contract's form.
+
+        Raises
+        ------
+        Refused
+            If it has not, or the decoder raises; the message says how.
+        """
+        try:
+            completions = self.decoder.generate(list(requests))
+        except Exception as error:  # a stranger's decoder may raise anything
+            raise Refused(f"the decoder raised {type(error).__name__}: {error}", requests) from error
+        if not isinstance(completions, list) or len(completions) != len(requests):
+            count = (
+                len(completions) if isinstance(completions, list) else type(completions).__name__
+            )
+            raise Malformed(
+                f"{len(requests)} requests were answered by {count} completions", requests[0]
+            )
+        for request, completion in zip(requests, completions, strict=True):
+            if problem := malformed(request, completion, self.pair.vocab_size):
+                raise Refused(f"malformed output: {problem}", [request])
+        return completions
+
+    def ask_one(self, request: Request) -> Completion:
+        """Generate for a single request."""
+        return self.ask([request])[0]
+
+
+class Refused(Exception):
+    """Requests to which the decoder gave no answer, or none that is a completion."""
+
+    def __init__(self, problem: str, requests: Sequence[Request]) -> None:
+        super().__init__(problem)
+        self.requests = requests
+
+
+def malformed(request: Request, completion: Completion, vocab: int) -> str:
+    """What is wrong with the form of a completion, empty if nothing is."""
+    if not isinstance(completion, Completion):
+        return f"a completion is a {type(completion).__name__}"
+    if not completion.tokens:
+        return "no tokens were generated"
+    for token in completion.tokens:
+        if not isinstance(token, int) or not 0 <= token < vocab:
+            return f"token {token!r} is outside the vocabulary 0..{vocab - 1}"
+    if completion.finish_reason not in ("eos", "stop", "length"):
+        return f"finish_reason is {completion.finish_reason!r}"
+    if request.logprobs:
+        values = completion.logprobs
+        if values is None or len(values) != len(completion.tokens):
+            return "logprobs were asked for, and there is not one for every token"
+        if any(math.isnan(value) or value > 1e-4 for value in values):
+            return "a log probability is above 0 or not a number"
+    return ""
+
+
+Check = Callable[Concatenate[Subject, Parameters], Verdict]
+
+
+def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Parameters]]:
+    """Make a function a check: it has a name, needs capabilities, and outlives the decoder.
+
+    A missing capability is UNSUPPORTED; a decoder that raises, or answers in another form than
+    the contract's, is an ERROR.
+    """
+
+    def decorate(function: Check[Parameters]) -> Check[Parameters]:
+        @functools.wraps(function)
+        def run(
+            subject: Subject, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+        ) -> Verdict:
+            missing = set(needs) - subject.decoder.capabilities
+            if missing:
+                message = f"the decoder does not declare: {', '.join(sorted(missing))}"
+                return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+            try:
+                return function(subject, *args, **kwargs)
+            except Refused as error:
+                return Verdict(
+                    check=name,
+                    status=Status.ERROR,
+                    message=str(error),
+                    repro=repro(subject, error.requests[:MOST_IN_REPRO]),
+                )
+
+        return run
+
+    return decorate
+
+
+def repro(subject: Subject, requests: Sequence[Request]) -> str:
+    """Python that runs these requests on this subject in a fresh process."""
+    lines = [
+        "from harness.adapters import load_decoder",
+        "from harness.contract import Request, Sampling",
+        "from harness.models import load_pair",
+        f"pair = load_pair({subject.pair.name!r})",
+        f"decoder = load_decoder({subject.name!r}, pair, {subject.options!r})",
+        *[f"request = {request!r}" for request in requests[:1]],
+        "print(decoder.generate([request]))",
+    ]
+    if len(requests) > 1:
+        lines[-2:] = [f"requests = {list(requests)!r}", "print(decoder.generate(requests))"]
+    return "\n".join(lines)

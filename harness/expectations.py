@@ -1,0 +1,67 @@
+"""Files that say which items are known to fail, or are left out, and why.
+
+One entry a line, ``item-pattern  # reason``: the pattern is a shell glob over the end of an
+item's id (``test_stopping.py::test_offsets*``), and an entry without a reason is refused.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class ExpectationsError(ValueError):
+    """A file that cannot be read or understood; the message says where."""
+
+
+@dataclass
+class Expectations:
+    """Patterns of expected failures and of skips, with their reasons."""
+
+    xfails: dict[str, str] = field(default_factory=dict)
+    skips: dict[str, str] = field(default_factory=dict)
+    _used: set[str] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, xfails: str | None, skips: str | None) -> Expectations:
+        """Read both files, where given."""
+        return cls(_entries(xfails), _entries(skips))
+
+    def xfail(self, item: str) -> str:
+        """Why this item is expected to fail; empty if it is not."""
+        return self._find(self.xfails, item)
+
+    def skip(self, item: str) -> str:
+        """Why this item is left out; empty if it is not."""
+        return self._find(self.skips, item)
+
+    def _find(self, entries: dict[str, str], item: str) -> str:
+        for pattern, reason in entries.items():
+            # Brackets are part of an item's id, not a character class.
+            if fnmatch.fnmatchcase(item, "*" + pattern.replace("[", "[[]")):
+                self._used.add(pattern)
+                return reason
+        return ""
+
+    def unused(self) -> list[str]:
+        """Patterns that no item matched: they are stale."""
+        return [p for p in (*self.xfails, *self.skips) if p not in self._used]
+
+
+def _entries(path: str | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError as error:
+        raise ExpectationsError(f"cannot read {path}: {error.strerror}") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        pattern, hash_, reason = (part.strip() for part in line.partition("#"))
+        if not pattern:
+            continue  # empty, or a comment
+        if not (hash_ and reason):
+            raise ExpectationsError(f"{path}, line {number}: an entry needs a reason after '#'")
+        found[pattern] = reason
+    return found

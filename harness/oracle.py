@@ -1,0 +1,160 @@
+"""The target's exact law: along a given output, and jointly over the next few tokens.
+
+Teacher-forced and uncached: one forward pass scores a whole output. It shares with the reference
+the definition of a sampling law (``reference_impl.sampling``), and nothing of its decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from harness.contract import Request
+from harness.models import ModelPair
+from reference_impl import sampling
+from reference_impl.cache import fit_vocabulary
+
+ENUMERABLE = 300_000  # cells of a joint law that we are willing to compute
+
+
+@torch.inference_mode()
+def laws_along(
+    model: PreTrainedModel, request: Request, output: Sequence[int], vocab: int
+) -> tuple[Tensor, Tensor]:
+    """Score one output in one pass.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The target, or the draft.
+    output : sequence of int, length n
+    vocab : int
+
+    Returns
+    -------
+    scores : Tensor [n, vocab], float32
+        Logits with penalties, bias and forbidden tokens applied: a greedy token is their argmax.
+    laws : Tensor [n, vocab], float32
+        Law of ``output[i]`` given everything before it.
+    """
+    device = next(model.parameters()).device
+    n = len(output)
+    ids = torch.tensor([[*request.prompt, *output[:-1]]], device=device)
+    logits = fit_vocabulary(model(input_ids=ids, use_cache=False).logits[0, -n:], vocab).float()
+    parameters = sampling.Parameters.of([request], vocab, device)
+    history = None
+    if parameters.penalised:
+        start = sampling.History.of([request.prompt], [()], vocab, device)
+        history = start.after(torch.tensor([list(output[:-1])], dtype=torch.int64, device=device))
+    rows = parameters.rows(torch.zeros(n, dtype=torch.int64, device=device))
+    scores = sampling.process(logits, rows, history, torch.arange(n, device=device))
+    return scores, sampling.normalise(scores, rows)
+
+
+@torch.inference_mode()
+def joint_law(model: PreTrainedModel, request: Request, tokens: int, vocab: int) -> Tensor:
+    """Law of each of the next ``tokens`` tokens, given every possible output before it.
+
+    Returns
+    -------
+    Tensor [vocab ** (tokens - 1), tokens, vocab], float64
+        Row r, position i: the law of token i where the output before it is the first i digits
+        of r in base ``vocab``. ``joint`` multiplies them.
+
+    Raises
+    ------
+    ValueError
+        If there are more than ``ENUMERABLE`` joint outcomes.
+    """
+    if vocab**tokens > ENUMERABLE:
+        raise ValueError(f"{vocab}^{tokens} outcomes are too many to enumerate")
+    prefixes = torch.cartesian_prod(*[torch.arange(vocab)] * (tokens - 1)).view(-1, tokens - 1)
+    return torch.stack([_laws(model, request, row.tolist(), vocab) for row in prefixes])
+
+
+def _laws(model: PreTrainedModel, request: Request, prefix: list[int], vocab: int) -> Tensor:
+    return laws_along(model, request, [*prefix, 0], vocab)[1].double().cpu()
+
+
+def joint(conditional: Tensor) -> Tensor:
+    """Multiply conditional laws [R, n, V], as ``joint_law`` gives them, into one [V ** n]."""
+    rows, tokens, vocab = conditional.shape
+    prefixes = torch.cartesian_prod(*[torch.arange(vocab)] * (tokens - 1)).view(rows, tokens - 1)
+    weight = torch.ones(rows, dtype=torch.float64)
+    for i in range(tokens - 1):
+        weight *= conditional[torch.arange(rows), i, prefixes[:, i]]
+    return (weight.unsqueeze(1) * conditional[:, -1]).flatten()
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A token that is not the argmax of the target after the tokens before it.
+
+    Attributes
+    ----------
+    position : int
+        Index in the output.
+    expected, got : int
+        The target's argmax, and what was emitted.
+    gap : float
+        Logit of ``expected`` minus logit of ``got``.
+    """
+
+    position: int
+    expected: int
+    got: int
+    gap: float
+
+
+def greedy_divergences(
+    pair: ModelPair, request: Request, output: Sequence[int]
+) -> list[Divergence]:
+    """All tokens of a greedy output that are not the target's argmax after those before them.
+
+    There are none exactly if the output is what plain decoding gives: each token is then the
+    argmax of a prefix that consists of argmaxes itself.
+    """
+    scores, _ = laws_along(pair.target, request, output, pair.vocab_size)
+    found = []
+    for position, (expected, got) in enumerate(
+        zip(scores.argmax(-1).tolist(), output, strict=True)
+    ):
+        if expected != got:
+            row = scores[position]
+            found.append(Divergence(position, expected, got, float(row[expected] - row[got])))
+    return found
+
+
+@torch.inference_mode()
+def noise(pair: ModelPair, prompt: Sequence[int], tokens: int = 24) -> float:
+    """How much this model's logits move when the same prefix is computed in other shapes.
+
+    The largest absolute difference between one pass over the whole text, and blocks of 1 and of
+    5 tokens with a cache. A greedy choice between logits nearer than that is a near-tie.
+    """
+    text = greedy_path(pair, prompt, tokens)
+    ids = torch.tensor([text], device=pair.device)
+    whole = pair.target(input_ids=ids, use_cache=False).logits[0]
+    return max(float((whole - _blocked(pair.target, ids, width)).abs().max()) for width in (1, 5))
+
+
+def greedy_path(pair: ModelPair, prompt: Sequence[int], tokens: int) -> list[int]:
+    """``prompt`` and what the target says after it, at most ``tokens`` long, uncached."""
+    text = list(prompt)
+    for _ in range(min(tokens, pair.context_length - len(text))):
+        ids = torch.tensor([text], device=pair.device)
+        logits = pair.target(input_ids=ids, use_cache=False).logits[0, -1, : pair.vocab_size]
+        text.append(int(logits.argmax()))
+    return text
+
+
+def _blocked(model: PreTrainedModel, ids: Tensor, width: int) -> Tensor:
+    cache, rows = DynamicCache(config=model.config), []
+    for block in ids.split(width, dim=1):
+        output = model(block, past_key_values=cache, use_cache=True)
+        rows.append(output.logits[0])
+    return torch.cat(rows)

@@ -1,0 +1,284 @@
+"""pytest plugin: options, subjects, verdicts. ``pytest suites/`` is this plugin over the checks.
+
+Every item of a suite ends in one verdict: PASS passes, UNSUPPORTED skips, all others fail. With
+``--results FILE`` they are written as a record, also under xdist.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from harness.checks.budget import ALPHA, PROFILES, Budget
+from harness.expectations import Expectations, ExpectationsError
+from harness.verdict import Status, Verdict
+
+if TYPE_CHECKING:
+    from harness import record
+    from harness.checks.subject import Subject
+    from harness.models import ModelPair
+
+_verdict_key = pytest.StashKey[Verdict]()
+_statistical_key = pytest.StashKey[int]()
+_expectations_key = pytest.StashKey[Expectations]()
+
+DEFAULT_DECODER = "reference"
+DEFAULT_SEED = 20261129
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the suites."""
+    group = parser.getgroup("specdec", "conformance of a speculative decoder")
+    add = group.addoption
+    add(
+        "--decoder",
+        default=DEFAULT_DECODER,
+        help="built-in name, entry point or package.module:factory",
+    )
+    add(
+        "--decoder-option", action="append", default=[], metavar="K=V", help="handed to the factory"
+    )
+    add("--pair", default="", help="model pair; default: the tiny pairs each suite names")
+    add("--target", default=None, help="directory or hub id of a target, with --draft")
+    add("--draft", default=None, help="directory or hub id of a draft, with --target")
+    add("--profile", default="smoke", choices=sorted(PROFILES), help="how much to run")
+    add("--draft-tokens", type=int, default=None, metavar="K", help="only this K")
+    add("--device", default="cpu", help="torch device of the models")
+    add("--seed", type=int, default=DEFAULT_SEED, help="of prompts and sampled requests")
+    add("--results", default=None, metavar="FILE.jsonl", help="write verdicts as a record")
+    add("--xfails-file", default=None, metavar="FILE", help="items known to fail, with reasons")
+    add("--skips-file", default=None, metavar="FILE", help="items to leave out, with reasons")
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options before anything runs: bad input is one line and exit code 2."""
+    config.addinivalue_line(
+        "markers", "pairs(*names): model pairs of a suite; smoke takes the first"
+    )
+    config.addinivalue_line("markers", "statistical: shares the run's alpha with its like")
+    try:
+        _check_options(config)
+        config.stash[_expectations_key] = Expectations.read(
+            config.getoption("xfails_file"), config.getoption("skips_file")
+        )
+    except (ValueError, ExpectationsError) as error:
+        pytest.exit(f"error: {error}", returncode=2)
+
+
+def _check_options(config: pytest.Config) -> None:
+    option = config.getoption
+    k = option("draft_tokens")
+    if k is not None and k < 1:
+        raise ValueError(f"--draft-tokens is {k}: it must be at least 1")
+    _options(config)
+    if bool(option("target")) != bool(option("draft")):
+        raise ValueError("give both --target and --draft (a directory or a hub id each)")
+    if option("pair") or option("decoder") != DEFAULT_DECODER:  # importing torch takes its time
+        from harness.adapters import find_factory
+        from harness.models import check_name
+
+        find_factory(option("decoder"))
+        if option("pair"):
+            check_name(option("pair"))
+
+
+def _options(config: pytest.Config) -> dict[str, str]:
+    found = {}
+    for text in config.getoption("decoder_option"):
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise ValueError(f"--decoder-option {text!r}: it must be KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name what is tested, and at what error level."""
+    if not _runs_suites(config):
+        return []
+    from harness.record import versions
+
+    option = config.getoption
+    pair = option("pair") or (f"{option('target')} + {option('draft')}" if option("target") else "")
+    found = ", ".join(f"{k} {v}" for k, v in versions().items())
+    return [
+        f"decoder: {option('decoder')} {_options(config) or ''}".rstrip(),
+        f"pair: {pair or 'tiny pairs'} on {option('device')}; profile: {option('profile')}",
+        f"seed: {option('seed')}; alpha: {ALPHA} for the whole run",
+        f"versions: {found}",
+    ]
+
+
+def _runs_suites(config: pytest.Config) -> bool:
+    paths = [Path(str(argument).split("::")[0]) for argument in config.args]
+    return any("suites" in path.parts for path in paths)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run an item once for every pair of its suite."""
+    if "subject" not in metafunc.fixturenames:
+        return
+    option = metafunc.config.getoption
+    marker = metafunc.definition.get_closest_marker("pairs")
+    names = list(marker.args) if marker else ["tiny"]
+    if option("pair") or option("target"):
+        names = [option("pair") or "custom"]
+    elif option("profile") == "smoke":
+        names = names[:1]
+    metafunc.parametrize("subject", names, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Count the tests that share alpha; apply the xfails and skips files."""
+    config.stash[_statistical_key] = sum(1 for i in items if i.get_closest_marker("statistical"))
+    for item in items:
+        if reason := config.stash[_expectations_key].skip(item.nodeid):
+            item.add_marker(pytest.mark.skip(reason=reason))
+        if reason := config.stash[_expectations_key].xfail(item.nodeid):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Open the record, in the controlling process only."""
+    config = session.config
+    if _is_worker(config):
+        return
+    writer = None
+    if path := config.getoption("results"):
+        try:
+            writer = _open_record(config, Path(path))
+        except OSError as error:
+            pytest.exit(f"error: cannot write --results {path}: {error.strerror}", returncode=2)
+    config.pluginmanager.register(_Recorder(config, writer), "specdec-recorder")
+
+
+def _open_record(config: pytest.Config, path: Path) -> record.Writer:
+    from harness import record
+
+    option = config.getoption
+    pair = option("pair") or ("custom" if option("target") else "tiny pairs")
+    header = record.Header(
+        command=record.command_line(),
+        started=record.now(),
+        seed=option("seed"),
+        alpha=ALPHA,
+        decoders=[option("decoder")],
+        pair=record.PairInfo(pair, option("target") or "", "", option("device"), "float32"),
+        versions=record.versions(),
+        machine=record.machine(),
+        options={"profile": option("profile"), **_options(config)},
+    )
+    return record.Writer(path, header)
+
+
+@pytest.fixture(scope="session")
+def _pairs() -> dict[str, ModelPair]:
+    return {}
+
+
+@pytest.fixture(scope="session")
+def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Subject:
+    """The decoder under test on one pair, built anew for every pair."""
+    from harness.adapters import load_decoder
+    from harness.checks.subject import Subject
+    from harness.models import load_pair
+
+    option, name = request.config.getoption, request.param
+    if name not in _pairs:
+        _pairs[name] = load_pair(name, option("target"), option("draft"), option("device"))
+    options = _options(request.config)
+    decoder = load_decoder(option("decoder"), _pairs[name], options)
+    return Subject(decoder, _pairs[name], option("decoder"), options)
+
+
+@pytest.fixture
+def budget(request: pytest.FixtureRequest) -> Budget:
+    """What the chosen profile may spend."""
+    option = request.config.getoption
+    chosen = PROFILES[option("profile")]
+    if option("draft_tokens") is not None:
+        chosen = dataclasses.replace(chosen, draft_tokens=(option("draft_tokens"),))
+    tests = max(1, request.config.stash[_statistical_key])
+    return dataclasses.replace(chosen, seed=option("seed"), alpha=ALPHA / tests)
+
+
+@pytest.fixture
+def conclude(request: pytest.FixtureRequest) -> Callable[[Verdict], None]:
+    """End the item with a verdict."""
+
+    def end(verdict: Verdict) -> None:
+        request.node.stash[_verdict_key] = verdict
+        if verdict.status is Status.UNSUPPORTED:
+            pytest.skip(f"UNSUPPORTED {verdict.check}: {verdict.message}")
+        if not verdict.passed:
+            pytest.fail(str(verdict), pytrace=False)
+
+    return end
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Attach the verdict to the report, the one thing that travels from an xdist worker."""
+    report: pytest.TestReport = yield
+    if "subject" not in getattr(item, "fixturenames", ()):
+        return report
+    verdict = item.stash.get(_verdict_key, None)
+    if verdict is None and call.excinfo is not None and report.outcome == "failed":
+        name = f"{item.path.stem.removeprefix('test_')}.{item.name.split('[')[0]}"
+        verdict = Verdict(check=name, status=Status.ERROR, message=str(call.excinfo.value))
+    if verdict is not None and (call.when == "call" or report.outcome == "failed"):
+        report.user_properties.append(("verdict", msgspec.to_builtins(verdict)))
+    return report
+
+
+class _Recorder:
+    """Collects verdicts in the controlling process, and writes them."""
+
+    def __init__(self, config: pytest.Config, writer: record.Writer | None) -> None:
+        self.config = config
+        self.writer = writer
+        self.counts: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == "verdict":
+                self._take(report, msgspec.convert(value, Verdict))
+
+    def _take(self, report: pytest.TestReport, verdict: Verdict) -> None:
+        from harness import record
+
+        self.counts[verdict.status.value] += 1
+        if self.writer:
+            self.writer.add(
+                record.VerdictRow(
+                    decoder=self.config.getoption("decoder"),
+                    item=report.nodeid,
+                    suite=Path(report.nodeid.split("::")[0]).stem.removeprefix("test_"),
+                    seconds=round(report.duration, 3),
+                    expected_failure=str(getattr(report, "wasxfail", "")),
+                    verdict=verdict,
+                )
+            )
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.counts:
+            words = ", ".join(
+                f"{self.counts[s.value]} {s.value}" for s in Status if self.counts[s.value]
+            )
+            terminalreporter.write_line(f"verdicts of {self.config.getoption('decoder')}: {words}")
+        for line in self.config.stash[_expectations_key].unused():
+            terminalreporter.write_line(f"stale entry, matches no item: {line}")
+
+    def pytest_sessionfinish(self) -> None:
+        if self.writer:
+            self.writer.close()

@@ -1,0 +1,1 @@
+"""Statistics that judge sampled output. Each says what it can see, and what it needs to see it."""

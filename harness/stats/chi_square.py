@@ -1,0 +1,145 @@
+"""Chi-square tests of counts against an exactly known law, with their power.
+
+A trio: ``test`` decides, ``power`` and ``samples_needed`` say what a given discrepancy costs.
+Pearson's X^2 and the likelihood ratio G (``scipy.stats.power_divergence``); cells of small
+expectation are pooled, Holm keeps the error level over a family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Floats = NDArray[np.float64]
+MIN_EXPECTED = 5.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """One test of one sample.
+
+    Attributes
+    ----------
+    statistic, p_value : float
+    degrees : int
+        Degrees of freedom, after pooling.
+    samples : int
+    """
+
+    statistic: float
+    p_value: float
+    degrees: int
+    samples: int
+
+
+def _checked(law: Floats) -> Floats:
+    law = np.asarray(law, dtype=np.float64)
+    if law.size < 1 or not np.isfinite(law).all() or (law < 0).any():
+        raise ValueError("a law needs finite, non-negative probabilities")
+    if abs(law.sum() - 1) > 1e-4:
+        raise ValueError(f"probabilities sum to {law.sum():.6g}, not 1")
+    return law / law.sum()
+
+
+def pool(law: Floats, samples: int) -> NDArray[np.int64]:
+    """Assign every cell to a group with an expectation of at least ``MIN_EXPECTED`` where possible.
+
+    Cells that are large enough stay alone; the others are put together in order of their
+    probability, so the grouping depends on the law alone and not on the counts.
+
+    Returns
+    -------
+    ndarray [cells], int64
+        Group of each cell, 0-based.
+    """
+    expected = law * samples
+    groups = np.empty(law.size, dtype=np.int64)
+    order = np.argsort(-expected, kind="stable")
+    group, filled = 0, 0.0
+    for cell in order:
+        groups[cell] = group
+        filled += expected[cell]
+        if filled >= MIN_EXPECTED:
+            group, filled = group + 1, 0.0
+    if group:  # what is left over, impossible cells among it, joins the last full group
+        groups[groups == group] = group - 1
+    return groups
+
+
+def test(counts: NDArray[np.int64], law: Floats, statistic: str = "pearson") -> Result:
+    """Test whether ``counts`` [cells] are draws from ``law`` [cells].
+
+    Parameters
+    ----------
+    statistic : str
+        ``pearson`` or ``log-likelihood`` (G).
+
+    Notes
+    -----
+    Counts in cells of probability zero are the support check's business; here they make the
+    expectation fall short, and are therefore counted to the last group.
+    """
+    law = _checked(law)
+    samples = int(counts.sum())
+    if samples < 1:
+        raise ValueError("no samples")
+    groups = pool(law, samples)
+    observed = np.bincount(groups, weights=counts)
+    expected = np.bincount(groups, weights=law) * samples
+    if len(expected) < 2:
+        return Result(0.0, 1.0, 0, samples)
+    found = stats.power_divergence(observed, expected, lambda_=statistic)
+    return Result(float(found.statistic), float(found.pvalue), len(expected) - 1, samples)
+
+
+def effect(law: Floats, alternative: Floats, samples: int) -> tuple[float, int]:
+    """Noncentrality per sample of ``alternative`` against ``law``, and the degrees of freedom.
+
+    Pearson's divergence sum (a - p)^2 / p over the cells as pooled for that many samples.
+    """
+    groups = pool(_checked(law), samples)
+    p = np.bincount(groups, weights=_checked(law))
+    a = np.bincount(groups, weights=_checked(alternative))
+    return float(((a - p) ** 2 / p).sum()), len(p) - 1
+
+
+def power(law: Floats, alternative: Floats, samples: int, alpha: float) -> float:
+    """Probability that a test of level ``alpha`` on that many samples finds ``alternative``."""
+    size, degrees = effect(law, alternative, samples)
+    if degrees < 1:
+        return 0.0
+    critical = stats.chi2.isf(alpha, degrees)
+    return float(stats.ncx2.sf(critical, degrees, max(size * samples, 1e-12)))
+
+
+def samples_needed(
+    law: Floats, alternative: Floats, alpha: float, wanted: float = 0.99, most: int = 10_000_000
+) -> int:
+    """Smallest sample size (within 2%) at which ``power`` is ``wanted``; ``most`` if none is."""
+    low, high = 1, most
+    if power(law, alternative, high, alpha) < wanted:
+        return most
+    while high - low > max(1, low // 50):
+        middle = (low + high) // 2
+        if power(law, alternative, middle, alpha) < wanted:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def holm(p_values: Mapping[str, float], alpha: float) -> list[str]:
+    """Names of the rejected hypotheses at family-wise level ``alpha`` (Holm 1979)."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha}: it must be in (0, 1)")
+    ordered: Sequence[tuple[str, float]] = sorted(p_values.items(), key=lambda item: item[1])
+    rejected = []
+    for rank, (name, p_value) in enumerate(ordered):
+        if p_value > alpha / (len(ordered) - rank):
+            break
+        rejected.append(name)
+    return rejected

@@ -1,0 +1,1 @@
+"""Conformance suites: ``pytest suites/ --decoder NAME``. Thin files over ``harness.checks``."""

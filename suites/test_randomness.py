@@ -1,0 +1,15 @@
+"""Seeds repeat, and calls without one are independent."""
+
+import pytest
+
+from harness.checks import randomness
+
+
+@pytest.mark.pairs("tiny", "tiny-bad")
+def test_seed(subject, budget, conclude):
+    conclude(randomness.seed(subject, budget))
+
+
+@pytest.mark.pairs("tiny")
+def test_unseeded(subject, budget, conclude):
+    conclude(randomness.unseeded(subject, budget))
