@@ -67,7 +67,7 @@ def results(completions: Sequence[Completion]) -> list[tuple[list[int], str]]:
 def test_greedy_is_plain_decoding_in_the_rounds_of_the_page(name: str, device: str) -> None:
     pair = exact(name, device)
 
-    @examples(20)
+    @examples(10)
     @given(st.lists(requests(pair.vocab_size, GREEDY, longest=16), min_size=1, max_size=4))
     def check(batch: list[Request]) -> None:
         expected = [plain(pair, request) for request in batch]
@@ -91,7 +91,7 @@ def test_a_request_does_not_notice_its_batch(name: str, drafter: str, device: st
     pair = exact(name, device)
     drafts = NgramDrafter() if drafter == "ngram" else ModelDrafter(pair.draft, pair.vocab_size)
 
-    @examples(12)
+    @examples(8)
     @given(st.lists(requests(pair.vocab_size, HOT | GREEDY), min_size=2, max_size=6))
     def check(batch: list[Request]) -> None:
         together = engine(pair, drafts).generate(batch)

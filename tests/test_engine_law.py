@@ -1,0 +1,225 @@
+"""The exact output law of the engine, with its real arithmetic, against the target's.
+
+The engine is run once for every way its coins can fall. Which values of a coin lead to which
+token is read off the engine itself: the weights it hands to ``inverse_cdf``, and the border of
+its ``accept``, found by bisection. So the law is exact, without a sample and without a p-value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from harness.contract import Request, Sampling
+from harness.models import ModelPair, load_pair
+from reference_impl import autoregressive, engine
+from reference_impl.batch import Batch
+from reference_impl.cache import CachedModel, Ints
+from reference_impl.drafters import model as model_drafter
+from reference_impl.drafters.ngram import NgramDrafter
+from reference_impl.engine import Drafter, SpeculativeEngine
+from reference_impl.randomness import enumerate_outcomes, inverse_cdf
+
+Law = dict[tuple[int, ...], float]
+Decision = tuple[list[float], int]  # weights of all answers, and the one that was given
+STEP = 2.0**-50  # tells the coins apart, and is far below any weight that counts
+
+
+class Coins:
+    """Stands in for ``Streams``: a script of coins per row, and what each of them decided."""
+
+    def __init__(self, scripts: list[list[float]]) -> None:
+        self.scripts = scripts
+        self.values: list[list[float]] = [[] for _ in scripts]
+        self.decided: list[dict[int, Decision]] = [{} for _ in scripts]
+        self.rows = np.arange(len(scripts))  # of the script that each row in flight follows
+        self.drawn = [0] * len(scripts)
+        self.active = np.array([])  # rows in flight that still decode
+
+    def uniform(self, count: int, used: Tensor) -> Tensor:
+        coins = []
+        for row, needed in zip(self.rows, used.tolist(), strict=True):
+            script, values, first = self.scripts[row], self.values[row], self.drawn[row]
+            for index in range(len(values), first + count):
+                base = script[index] if index < len(script) else 0.0
+                values.append(base + (index + 1) * STEP)
+            coins.append(values[first : first + count])
+            self.drawn[row] = first + needed
+        return torch.tensor(coins, dtype=torch.float64)
+
+    def select(self, rows: Tensor) -> None:
+        self.rows = self.rows[rows.numpy()]
+
+    def decide(self, at: int, u: float, weights: list[float], answer: int) -> None:
+        """The coin ``u`` of the row in flight ``at`` gave ``answer``, of these weights."""
+        row = self.rows[at]
+        coin = self.values[row].index(u)
+        if self.active[at] and coin < self.drawn[row]:  # else the row does not use it
+            total = sum(weights)
+            self.decided[row][coin] = ([w / total for w in weights], answer)
+
+    def weight(self, row: int) -> float:
+        return math.prod(weights[answer] for weights, answer in self.decided[row].values())
+
+    def other_scripts(self, row: int) -> Iterator[list[float]]:
+        """Those that part from this row's at a coin that its script left open."""
+        script = self.scripts[row]
+        for coin, (weights, answer) in self.decided[row].items():
+            if coin < len(script):
+                continue
+            for later in range(answer + 1, len(weights)):
+                if weights[later] > 1e-9:
+                    middle = sum(weights[:later]) + weights[later] / 2
+                    yield [*script, *[0.0] * (coin - len(script)), middle]
+
+
+class Watched(SpeculativeEngine):
+    """The engine, telling where the border of each acceptance lies."""
+
+    coins: Coins
+
+    def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
+        self.coins.active = batch.active.copy()
+        return super().round(batch, target, cached)
+
+    def accept(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
+        kept = super().accept(p, q, u)
+        below, above = torch.zeros_like(u), torch.ones_like(u)
+        for _ in range(40):
+            middle = (below + above) / 2
+            falls_well = super().accept(p, q, middle)
+            below = torch.where(falls_well, middle, below)
+            above = torch.where(falls_well, above, middle)
+        reached = kept.long().cumprod(1).sum(1)  # coins after the first rejection change nothing
+        for row, i in itertools.product(range(len(u)), range(u.shape[1])):
+            if i <= reached[row]:
+                border = float(above[row, i])
+                answer = int(not kept[row, i])
+                self.coins.decide(row, float(u[row, i]), [border, 1 - border], answer)
+        return kept
+
+
+def engine_law(
+    pair: ModelPair,
+    request: Request,
+    drafter: Drafter,
+    monkeypatch: pytest.MonkeyPatch,
+    decoder: type[Watched] = Watched,
+) -> Law:
+    """Every way a generation can go, many at a time."""
+    watched = decoder(pair.target, drafter, pair.vocab_size)
+    law: Law = defaultdict(float)
+
+    def draw(probabilities: Tensor, u: Tensor) -> Tensor:
+        chosen = inverse_cdf(probabilities, u)
+        for row, weights in enumerate(probabilities.tolist()):
+            watched.coins.decide(row, float(u[row]), weights, int(chosen[row]))
+        return chosen
+
+    monkeypatch.setattr("reference_impl.batch.Streams", lambda *_: watched.coins)
+    monkeypatch.setattr(engine, "inverse_cdf", draw)
+    monkeypatch.setattr(model_drafter, "inverse_cdf", draw)
+    scripts: list[list[float]] = [[]]
+    while scripts:
+        now, scripts = scripts[:500], scripts[500:]
+        watched.coins = Coins(now)
+        for row, completion in enumerate(watched.generate([request] * len(now))):
+            law[tuple(completion.tokens)] += watched.coins.weight(row)
+            scripts += watched.coins.other_scripts(row)
+    return law
+
+
+def target_law(pair: ModelPair, request: Request) -> Law:
+    laws = autoregressive.model_laws(pair.target, request, pair.vocab_size)
+    law: Law = defaultdict(float)
+    for completion, weight in enumerate_outcomes(
+        lambda randomness: autoregressive.decode(laws, request, randomness)
+    ):
+        law[tuple(completion.tokens)] += weight
+    return law
+
+
+def drafter_of(pair: ModelPair, kind: str) -> Drafter:
+    if kind == "ngram":
+        return NgramDrafter()
+    return model_drafter.ModelDrafter(pair.draft, pair.vocab_size)
+
+
+def distance(one: Law, other: Law) -> float:
+    """Total variation."""
+    return sum(abs(one.get(key, 0) - other.get(key, 0)) for key in {*one, *other}) / 2
+
+
+NARROW = Sampling(temperature=1.5, top_k=3)
+EVERYTHING = Sampling(
+    temperature=1.2,
+    top_k=4,
+    top_p=0.9,
+    min_p=0.05,
+    repetition_penalty=1.3,
+    presence_penalty=0.4,
+    frequency_penalty=-0.3,
+    min_new_tokens=2,
+    logit_bias={2: 1.0},
+)
+CASES = {
+    "narrow": Request(prompt=(1, 2), max_new_tokens=3, sampling=NARROW, draft_tokens=2),
+    "whole": Request(
+        prompt=(3,), max_new_tokens=2, sampling=Sampling(temperature=1.0), draft_tokens=1
+    ),
+    "everything": Request(
+        prompt=(1, 2, 1), max_new_tokens=3, sampling=EVERYTHING, draft_tokens=2, eos=(0, 2)
+    ),
+    "long": Request(
+        prompt=(6,),
+        max_new_tokens=5,
+        sampling=Sampling(temperature=1.5, top_k=2),
+        draft_tokens=3,
+        eos=(3,),
+    ),
+    "stop": Request(
+        prompt=(5, 1), max_new_tokens=3, sampling=NARROW, draft_tokens=2, stop=((0,), (4, 2))
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("name", "drafter"), [("micro", "model"), ("micro-hostile", "model"), ("micro", "ngram")]
+)
+def test_the_law_of_the_engine_is_the_law_of_the_target(
+    name: str, drafter: str, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = load_pair(name, dtype=torch.float64)
+    request = CASES[case]
+    law = engine_law(pair, request, drafter_of(pair, drafter), monkeypatch)
+    assert sum(law.values()) == pytest.approx(1, abs=1e-6)
+    assert distance(law, target_law(pair, request)) < 1e-6  # laws are float32
+
+
+class OverAccepts(Watched):
+    def accept(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
+        return super().accept(p * 1.02, q, u)
+
+
+class FromTarget(Watched):
+    def choose(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
+        return engine.inverse_cdf(p, u)
+
+
+@pytest.mark.parametrize("wrong", [OverAccepts, FromTarget])
+def test_a_wrong_engine_has_another_law(
+    wrong: type[Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = load_pair("micro-bad", dtype=torch.float64)
+    request = CASES["whole"]
+    law = engine_law(pair, request, drafter_of(pair, "model"), monkeypatch, wrong)
+    assert sum(law.values()) == pytest.approx(1, abs=1e-6)
+    assert distance(law, target_law(pair, request)) > 1e-3
