@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -145,11 +146,9 @@ def _processor() -> str:
 
 def command_line() -> str:
     """How this process was started, as somebody would type it."""
-    name = Path(sys.argv[0]).name
-    if name == "__main__.py":
-        package = Path(sys.argv[0]).parent
-        name = f"python -m {'.'.join(package.parts[package.parts.index('harness') :])}"
-    return " ".join([name, *sys.argv[1:]])
+    spec = getattr(sys.modules["__main__"], "__spec__", None)  # of what `python -m` was given
+    name = f"python -m {spec.name.removesuffix('.__main__')}" if spec else Path(sys.argv[0]).name
+    return f"{name} {shlex.join(sys.argv[1:])}".rstrip()
 
 
 class Writer:

@@ -8,12 +8,14 @@ tokens are closer than that, either is a right answer. How close that is, is mea
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 from harness.models import ModelPair
 
@@ -102,13 +104,13 @@ def noise_level(pair: ModelPair, ids: Sequence[int]) -> float:
 @torch.inference_mode()
 def _logits(pair: ModelPair, ids: Sequence[int], block: int | None = None) -> Tensor:
     """Logits [T, V], float32, in one call, or in cached calls of ``block`` tokens."""
+    target = pair.target
     row = torch.tensor([list(ids)], device=pair.device)
     step = block or len(ids)
-    cache: Any = None
+    renamed = "cache" in inspect.signature(target.forward).parameters  # in transformers 5.2x
+    cache = {"cache" if renamed else "past_key_values": DynamicCache(config=target.config)}
     logits = []
     for start in range(0, len(ids), step):
-        part = row[:, start : start + step]
-        output = pair.target(input_ids=part, past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
+        output = target(input_ids=row[:, start : start + step], use_cache=True, **cache)
         logits.append(output.logits[0, :, : pair.vocab_size].float())
     return torch.cat(logits)

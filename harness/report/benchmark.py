@@ -15,7 +15,7 @@ from harness.verdict import Status
 FEW_PROMPTS = 8  # below this, a bootstrap interval is known to be too narrow
 
 FIGURES = {
-    "lossless": "timed outputs that are the plain ones, in all ids and the finish reason, of all timed",
+    "lossless": "speculative outputs that equal the plain ones in all ids and in the finish reason",
     "speedup": "seconds per token, plain / speculative, of each prompt decoded by both arms one "
     "right after the other; geometric mean over prompts, with its 95% bootstrap interval (BCa)",
     "slower": "prompts that speculation slowed down",
@@ -164,8 +164,8 @@ def _definitions(summaries: Sequence[Summary], comparisons: Sequence[Comparison]
         lines.append(
             "its plain arm, its speculative arm: how many times faster per token than plain "
             f"decoding of {comparisons[0].baseline}, geometric mean over prompts; two "
-            "transformers-* decoders share one plain arm, so the second one's distance from 1 is the "
-            "noise of this table"
+            "transformers-* decoders share one plain arm, so the distance from 1 of the second is "
+            "the noise of this table"
         )
         lines.append(
             "same text: plain outputs whose ids are those of the baseline's plain decoding"

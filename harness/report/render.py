@@ -31,8 +31,10 @@ def facts(header: Header) -> list[tuple[str, str]]:
     known = ("system", "architecture", "processor", "cores", "threads", "gpu")
     found = {
         "decoders": ", ".join(header.decoders),
-        "pair": f"{pair.name} ({pair.source}), {pair.dtype} on {pair.device}, "
-        f"fingerprint {pair.fingerprint[:12]}",
+        "pair": pair.name
+        + (f" ({pair.source})" if pair.source else "")
+        + f", {pair.dtype} on {pair.device}"
+        + (f", fingerprint {pair.fingerprint[:12]}" if pair.fingerprint else ""),
         "decoding": _decoding(options),
         "size": _size(options),
         "options": ", ".join(f"{k}={v}" for k, v in options.get("decoder_options", {}).items()),
@@ -58,9 +60,8 @@ def _decoding(options: dict[str, Any]) -> str:
 
 
 def _size(options: dict[str, Any]) -> str:
-    return (
-        f"profile {options['profile']}: {options.get('size', '')}" if "profile" in options else ""
-    )
+    parts = [f"profile {options['profile']}"] if "profile" in options else []
+    return ": ".join([*parts, options["size"]] if "size" in options else parts)
 
 
 def _busy(header: Header) -> str:
