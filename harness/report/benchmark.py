@@ -27,7 +27,16 @@ FIGURES = {
     "repeats": "share of 4-grams of the plain outputs that occurred before in the same output; "
     f"above {REPEATING:.0%} (marked !) the text is degenerate, and easier to draft than real text",
 }
-NOT_TOLD = "a dash: the decoder does not tell its rounds"
+NOT_TOLD = "-: the decoder does not tell its rounds"
+NEAR_TIES = (
+    "no faults: both tokens are the target's best, closer than twice the noise (how far the gap of "
+    "two logits moves when a text is scored whole or in blocks); the rest is not compared"
+)
+COARSE = "{dtype} makes near ties common and excuses a lot: --dtype float32 judges more strictly"
+SAMPLED = (
+    "losslessness of sampled output is judged by pytest suites/, not here: both arms may give "
+    "different texts and yet follow the same law"
+)
 
 
 def add(record: Record, section: Section) -> None:
@@ -41,7 +50,7 @@ def add(record: Record, section: Section) -> None:
     section.tables.append(_speedups(summaries))
     if len(comparisons) > 1:
         section.tables.append(_comparison(comparisons))
-    for title, lines in _findings(rows, summaries).items():
+    for title, lines in _findings(record, summaries).items():
         if lines:
             section.notes.append(Notes(title, listed(lines)))
     section.notes.append(Notes("Figures", _definitions(summaries, comparisons)))
@@ -118,30 +127,31 @@ def _comparison(comparisons: Sequence[Comparison]) -> Table:
 PLAIN = Losslessness(Status.PASS, 0, 0, 0, 0, 0)  # a plain arm has nothing to lose
 
 
-def _findings(rows: Sequence[GenerationRow], summaries: Sequence[Summary]) -> dict[str, list[str]]:
+def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[str]]:
     """What has to be said beside the tables, by title."""
-    tasks = [summary for summary in summaries if summary.task != ALL_TASKS]
-    different = "fault not described"
-    faults = [r for r in rows if not (r.error or r.near_tie) and r.identical is False]
+    rows = record.generations
     findings = {
-        "Not lossless": [f"{_where(row)}: {row.fault or different}" for row in faults],
-        "Errors": [f"{_where(row)}: {row.error}" for row in rows if row.error],
-        "Near ties (not counted as faults; the rest of such an output is not compared)": [
-            f"{_where(row)}: {row.near_tie}" for row in rows if row.near_tie
+        "Not lossless": [
+            f"{_where(row)}: {row.fault or 'the outputs differ'}"
+            for row in rows
+            if row.identical is False and not (row.error or row.near_tie)
         ],
+        "Errors": [f"{_where(row)}: {row.error}" for row in rows if row.error],
+        "Near ties": [f"{_where(row)}: {row.near_tie}" for row in rows if row.near_tie],
         "Sampled output": [],
         "Different lengths": [
             f"{s.decoder}, {s.task}: outputs of the two arms differ in length, so the speedup is "
             "one of seconds per token, not of seconds"
-            for s in tasks
-            if s.per_token
+            for s in summaries
+            if s.per_token and s.task != ALL_TASKS
         ],
     }
+    if findings["Near ties"]:
+        coarse = record.header.pair.dtype != "float32"
+        told = [NEAR_TIES, COARSE.format(dtype=record.header.pair.dtype)] if coarse else [NEAR_TIES]
+        findings["Near ties"] = told + findings["Near ties"]
     if any(row.identical is None and not row.error for row in rows):
-        findings["Sampled output"] = [
-            "losslessness of sampled output is judged by pytest suites/, not here: both arms may "
-            "give different texts and yet follow the same law"
-        ]
+        findings["Sampled output"] = [SAMPLED]
     return findings
 
 

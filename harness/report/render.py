@@ -70,5 +70,6 @@ def _busy(header: Header) -> str:
         return ""
     return (
         f"It was busy before the run began (load {load:g} on {cores} cores): tokens per second are "
-        "too low and intervals too wide; ratios of paired arms suffer least."
+        "too low and intervals too wide; ratios of paired arms suffer least. Where it cannot be "
+        "helped, OMP_NUM_THREADS=1 gives steadier figures."
     )

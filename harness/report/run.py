@@ -71,9 +71,8 @@ def run(options: Options) -> Path:
     missing = {name: missing_capabilities(decoder, settings) for name, decoder in decoders.items()}
     able = [name for name in decoders if not missing[name]]
     trials = schedule(able, prompts, profile.repeats, options.seed)
-    rows = measure(
-        decoders, trials, settings, make_triage(pair, prompts[0].ids), _synchroniser(pair.device)
-    )
+    triage = make_triage(pair, [token for prompt in prompts for token in prompt.ids])
+    rows = measure(decoders, trials, settings, triage, _synchroniser(pair.device))
     try:
         with Writer(path, _header(options, pair, decoders)) as writer:
             for name, capabilities in missing.items():
