@@ -106,6 +106,14 @@ def test_a_temperature_that_overflows_the_logits_is_refused() -> None:
     assert "temperature is 1e-40" in refusal(msgspec.structs.replace(VALID, sampling=sampling))
 
 
+@GAP
+def test_eos_ids_that_leave_nothing_to_emit_are_refused() -> None:
+    every = Request(
+        prompt=(1,), max_new_tokens=2, eos=tuple(range(64)), sampling=Sampling(min_new_tokens=1)
+    )
+    assert "min_new_tokens" in refusal(every)
+
+
 def test_borders_are_valid() -> None:
     for sampling in (
         Sampling(),
@@ -139,8 +147,11 @@ def test_every_field_names_the_capability_it_needs() -> None:
         speculate=False,
         logprobs=True,
     )
-    not_of_a_request = {"greedy", "batch", "rounds", "validates", "declared_lossy"}
-    assert everything.capabilities() == set(CAPABILITIES) - not_of_a_request
+    assert everything.capabilities() == {
+        *("sampling", "top_k", "top_p", "min_p", "penalties", "min_new_tokens", "logit_bias"),
+        *("seed", "eos", "stop", "plain", "logprobs"),
+    }
+    assert everything.capabilities() <= set(CAPABILITIES)
 
 
 @pytest.mark.parametrize("name", ["repetition_penalty", "presence_penalty", "frequency_penalty"])
