@@ -104,6 +104,17 @@ def test_a_request_does_not_notice_its_batch(name: str, drafter: str, device: st
     check()
 
 
+def test_a_temperature_of_almost_zero_is_greedy() -> None:
+    """In float32, tenths divided by a millionth stay finite."""
+    pair = exact("tiny-bad")
+    greedy = Request(prompt=(1, 2), max_new_tokens=30)
+    almost = Request(
+        prompt=(1, 2), max_new_tokens=30, sampling=Sampling(temperature=1e-6, top_p=0.5), seed=1
+    )
+    first, second = engine(pair).generate([greedy, almost])
+    assert first == second
+
+
 def test_no_request_is_no_completion() -> None:
     assert engine(exact("tiny")).generate([]) == []
 

@@ -179,7 +179,7 @@ CASES = {
     ),
     "long": Request(
         prompt=(6,),
-        max_new_tokens=5,
+        max_new_tokens=4,
         sampling=Sampling(temperature=1.5, top_k=2),
         draft_tokens=3,
         eos=(3,),

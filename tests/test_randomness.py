@@ -98,7 +98,7 @@ UNIFORMS = st.sampled_from([0.0, 2.0**-52, 0.5, LARGEST]) | st.integers(0, 2**52
 WEIGHTS = st.just(0.0) | st.floats(2.0**-100, 1, width=32) | st.sampled_from([1.0, 0.25])
 
 
-@examples(500)
+@examples(300)
 @given(
     st.lists(WEIGHTS, min_size=1, max_size=12).filter(any),
     UNIFORMS,
@@ -159,7 +159,7 @@ def exact_law(
     return law
 
 
-@examples(200)
+@examples(150)
 @given(programs())
 def test_enumeration_visits_every_outcome_once_with_its_probability(
     program: list[tuple[str, list[int]]],

@@ -71,7 +71,7 @@ def without_openai_penalties(request: Request) -> Request:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_law_is_that_of_transformers(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    @examples(600)
+    @examples(250)
     @given(situations(HOT, dtype))
     def check(situation: tuple[Tensor, Request, tuple[int, ...]]) -> None:
         scores, drawn, output = situation
@@ -136,7 +136,7 @@ def test_generate_applies_the_same_processors_in_the_same_order(model: PreTraine
         assert 1 < (law > 0).sum() <= 9
 
 
-@examples(300)
+@examples(200)
 @given(situations(HOT | GREEDY))
 def test_penalties_follow_the_formula(situation: tuple[Tensor, Request, tuple[int, ...]]) -> None:
     """One token at a time: CTRL's repetition penalty, then OpenAI's presence and frequency.
@@ -162,7 +162,7 @@ def test_penalties_follow_the_formula(situation: tuple[Tensor, Request, tuple[in
     torch.testing.assert_close(processed[0], torch.tensor(expected), atol=1e-4, rtol=1e-5)
 
 
-@examples(200)
+@examples(80)
 @given(st.data(), st.integers(2, 40))
 def test_rows_of_a_batch_are_what_they_are_alone(data: st.DataObject, vocab: int) -> None:
     rows = data.draw(st.lists(requests(vocab, HOT | GREEDY), min_size=2, max_size=4))
