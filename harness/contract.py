@@ -28,6 +28,7 @@ CAPABILITIES: Mapping[str, str] = {
     "rounds": "returns drafted and accepted counts of every round",
     "plain": "can run the same request with speculation off",
     "validates": "raises ValueError on a request that makes no sense",
+    "exact_law": "has rule(target, propose, request, randomness), which asks us for randomness",
     "declared_lossy": "does not claim the target's law: measured, never called lossless",
 }
 

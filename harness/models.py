@@ -50,7 +50,7 @@ class ModelPair:
     @property
     def device(self) -> torch.device:
         """Where the target lives."""
-        return next(self.target.parameters()).device
+        return torch.device(self.target.device)
 
     def directory(self, role: str) -> Path:
         """Hugging Face directory of ``target`` or ``draft``, saved on first demand."""
@@ -65,7 +65,7 @@ class ModelPair:
         return self._directories[role]
 
     def fingerprint(self) -> str:
-        """SHA-256 over a sample of both models' weights: cheap, and different for any other pair."""
+        """SHA-256 over a sample of both models' weights: cheap, and other for any other pair."""
         digest = hashlib.sha256()
         for model in (self.target, self.draft):
             for name, weight in model.state_dict().items():
@@ -200,14 +200,15 @@ def _from_paths(target: str, draft: str) -> ModelPair:
         first, second = (t.get_vocab() for t in tokenizers)
         if first != second:
             raise PairError(
-                f"the tokenizers of {target!r} and {draft!r} differ: a draft must share the target's ids"
+                f"the tokenizers of {target!r} and {draft!r} differ: "
+                "a draft must share the target's ids"
             )
     shared = len(tokenizers[0]) if tokenizers[0] else models[0].config.vocab_size
     sizes = [int(m.config.vocab_size) for m in models]
     if sizes[0] != sizes[1] and not all(tokenizers):
         raise PairError(
-            f"vocabularies differ ({sizes[0]} and {sizes[1]}) and there is no tokenizer to say that "
-            "only the padding does: use a draft with the target's vocabulary"
+            f"vocabularies differ ({sizes[0]} and {sizes[1]}), and there is no tokenizer to say "
+            "that only the padding does: use a draft with the target's vocabulary"
         )
     eos = models[0].generation_config.eos_token_id
     return ModelPair(

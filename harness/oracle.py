@@ -154,7 +154,8 @@ def greedy_path(pair: ModelPair, prompt: Sequence[int], tokens: int) -> list[int
 
 def _blocked(model: PreTrainedModel, ids: Tensor, width: int) -> Tensor:
     cache, rows = DynamicCache(config=model.config), []
-    for block in ids.split(width, dim=1):
+    for start in range(0, ids.shape[1], width):
+        block = ids[:, start : start + width]
         output = model(block, past_key_values=cache, use_cache=True)
         rows.append(output.logits[0])
     return torch.cat(rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--draft", default=None, help="directory or hub id of a draft, with --target")
     add("--profile", default="smoke", choices=sorted(PROFILES), help="how much to run")
     add("--draft-tokens", type=int, default=None, metavar="K", help="only this K")
+    add("--samples", type=int, default=None, metavar="N", help="most generations of a test")
     add("--device", default="cpu", help="torch device of the models")
     add("--seed", type=int, default=DEFAULT_SEED, help="of prompts and sampled requests")
     add("--results", default=None, metavar="FILE.jsonl", help="write verdicts as a record")
@@ -65,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "pairs(*names): model pairs of a suite; smoke takes the first"
     )
+    config.addinivalue_line("markers", "slow: left out by --profile smoke")
     config.addinivalue_line("markers", "statistical: shares the run's alpha with its like")
     try:
         _check_options(config)
@@ -80,6 +82,8 @@ def _check_options(config: pytest.Config) -> None:
     k = option("draft_tokens")
     if k is not None and k < 1:
         raise ValueError(f"--draft-tokens is {k}: it must be at least 1")
+    if option("samples") is not None and option("samples") < 1:
+        raise ValueError(f"--samples is {option('samples')}: it must be at least 1")
     _options(config)
     if bool(option("target")) != bool(option("draft")):
         raise ValueError("give both --target and --draft (a directory or a hub id each)")
@@ -139,7 +143,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count the tests that share alpha; apply the xfails and skips files."""
+    """Leave out what smoke does not run, count the tests that share alpha, apply the files."""
+    if config.getoption("profile") == "smoke":
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
     config.stash[_statistical_key] = sum(1 for i in items if i.get_closest_marker("statistical"))
     for item in items:
         if reason := config.stash[_expectations_key].skip(item.nodeid):
@@ -208,6 +216,8 @@ def budget(request: pytest.FixtureRequest) -> Budget:
     chosen = PROFILES[option("profile")]
     if option("draft_tokens") is not None:
         chosen = dataclasses.replace(chosen, draft_tokens=(option("draft_tokens"),))
+    if option("samples") is not None:
+        chosen = dataclasses.replace(chosen, samples=option("samples"))
     tests = max(1, request.config.stash[_statistical_key])
     return dataclasses.replace(chosen, seed=option("seed"), alpha=ALPHA / tests)
 
@@ -227,9 +237,11 @@ def conclude(request: pytest.FixtureRequest) -> Callable[[Verdict], None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attach the verdict to the report, the one thing that travels from an xdist worker."""
-    report: pytest.TestReport = yield
+    report = yield
     if "subject" not in getattr(item, "fixturenames", ()):
         return report
     verdict = item.stash.get(_verdict_key, None)

@@ -51,8 +51,7 @@ def find(cache: Path) -> tuple[Path, str]:
 
 
 def _from_hub() -> Path | None:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub import constants
+    from huggingface_hub import constants, snapshot_download
 
     if constants.HF_HUB_OFFLINE:
         attempts = [True]
@@ -122,7 +121,7 @@ def _dequantise(gguf: Path, directory: Path) -> None:
     from transformers.utils import logging
 
     try:
-        import accelerate  # noqa: F401
+        import accelerate  # type: ignore[import-untyped]  # noqa: F401
         import gguf as _  # noqa: F401
     except ImportError:
         raise NotFound(

@@ -115,7 +115,7 @@ class SpeculativeEngine:
         config = self.target.config.get_text_config()
         longest = max((len(r.prompt) + r.max_new_tokens for r in requests), default=1)
         per_token = 2 * config.num_hidden_layers * config.hidden_size * self.target.dtype.itemsize
-        return max(1, CACHE_BUDGET // (longest * per_token))
+        return int(max(1, CACHE_BUDGET // (longest * per_token)))
 
     def _generate_batch(self, requests: Sequence[Request]) -> list[Completion]:
         batch = Batch(requests, self.vocab, self.device)

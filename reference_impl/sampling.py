@@ -9,7 +9,8 @@ logits, counted over the output only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -146,10 +147,9 @@ class Parameters:
 
     def rows(self, index: Tensor) -> Parameters:
         """Rows in another order, dropped or repeated."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Parameters(
-            **{k: v[index] if isinstance(v, Tensor) else v for k, v in values.items()}
-        )
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        picked: dict[str, Any] = {k: v[index] for k, v in columns.items() if isinstance(v, Tensor)}
+        return replace(self, **picked)
 
 
 def _bias(sampling: Sequence[Sampling], vocab: int, device: torch.device | str) -> Tensor | None:

@@ -7,112 +7,41 @@ taken from the wrong prefix shows. Known-wrong pages are told apart by the same 
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples, mostly, token_lists
+from strategies import examples, token_lists
 from torch import Tensor
 
+from harness.checks.exact_law import (
+    ACCURACY,
+    Law,
+    Table,
+    cases,
+    distance,
+    distributions,
+    laws_of,
+    output_law,
+    product_law,
+)
 from harness.contract import Completion, Request, Round
 from reference_impl import speculative
-from reference_impl.autoregressive import Laws, decode, finished
+from reference_impl.autoregressive import Laws, decode
 from reference_impl.randomness import Randomness, enumerate_outcomes
 from reference_impl.speculative import Propose, draft_with, residual
-
-Law = dict[tuple[tuple[int, ...], str], float]
-Table = list[list[list[float]]]
-"""``table[length of the output][its last token, or 0]``: the law of the next token."""
-
-ACCURACY = 1e-10  # of float64 sums
-
-
-def laws_of(table: Table) -> Laws:
-    def laws(output: Sequence[int], count: int) -> Tensor:
-        lengths = range(len(output) - count + 1, len(output) + 1)
-        rows = [table[n][output[n - 1] if n else 0] for n in lengths]
-        return torch.tensor(rows, dtype=torch.float64)
-
-    return laws
-
-
-def law(run: Callable[[Randomness], Completion]) -> Law:
-    total: Law = defaultdict(float)
-    for completion, weight in enumerate_outcomes(run):
-        total[tuple(completion.tokens), completion.finish_reason] += weight
-    return total
-
-
-def product_law(p: Laws, request: Request) -> Law:
-    """Of plain decoding, multiplied out here and not by ``autoregressive.decode``."""
-    total: Law = {}
-    open_prefixes: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
-    while open_prefixes:
-        prefix, mass = open_prefixes.pop()
-        for token, probability in enumerate(p(prefix, 1)[0].tolist()):
-            output = (*prefix, token)
-            if probability == 0:
-                continue
-            if reason := finished(output, request):
-                total[output, reason] = mass * probability
-            else:
-                open_prefixes.append((output, mass * probability))
-    return total
-
-
-def distance(one: Law, other: Law) -> float:
-    """Total variation."""
-    return sum(abs(one.get(key, 0) - other.get(key, 0)) for key in {*one, *other}) / 2
-
-
-@st.composite
-def distributions(draw: st.DrawFn, vocab: int) -> list[float]:
-    """One-hot, with zeros, with ties, or anything."""
-    weights = st.sampled_from([0, 0, 1, 1, 2, 5]) | st.integers(0, 10**6)
-    row = draw(st.lists(weights, min_size=vocab, max_size=vocab).filter(any))
-    return [w / sum(row) for w in row]
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[Table, Table, Request]:
-    """Target, draft and request; now and then the draft is the target, or misses it entirely."""
-    vocab = draw(st.integers(2, 4))
-    request = Request(
-        prompt=(0,),
-        max_new_tokens=draw(st.integers(1, 3)),
-        draft_tokens=draw(st.integers(1, 3)),
-        eos=draw(mostly((), token_lists(vocab, 1, 1))),
-        stop=draw(mostly((), st.lists(token_lists(vocab, 1, 2), max_size=2).map(tuple))),
-    )
-    lengths = range(request.max_new_tokens)
-    row = distributions(vocab)
-    p = [[draw(row) for _ in range(vocab)] for _ in lengths]
-    kind = draw(st.sampled_from(["any", "any", "any", "same", "disjoint"]))
-    if kind == "same":
-        return p, p, request
-    if kind == "any":
-        return p, [[draw(row) for _ in range(vocab)] for _ in lengths], request
-    p = [[halved(r, 0) for r in rows] for rows in p]
-    return p, [[halved(r, 1) for r in rows] for rows in p], request
-
-
-def halved(row: list[float], parity: int) -> list[float]:
-    """A law on the even or on the odd tokens alone."""
-    kept = [1 + w if i % 2 == parity else 0.0 for i, w in enumerate(row)]
-    return [w / sum(kept) for w in kept]
 
 
 @examples(150)
 @given(cases())
 def test_output_follows_the_target_whatever_the_draft(case: tuple[Table, Table, Request]) -> None:
     p, q, request = laws_of(case[0]), laws_of(case[1]), case[2]
-    found = law(lambda r: speculative.decode(p, draft_with(q), request, r))
+    found = output_law(lambda r: speculative.decode(p, draft_with(q), request, r))
     expected = product_law(p, request)
     assert distance(found, expected) < ACCURACY
-    plain = law(lambda r: decode(p, request, r))
+    plain = output_law(lambda r: decode(p, request, r))
     assert distance(plain, expected) < ACCURACY
 
 
@@ -130,7 +59,7 @@ def test_a_fixed_proposal_is_a_draft_of_point_masses(
         tokens = list(guess[:count])
         return tokens, torch.nn.functional.one_hot(torch.tensor(tokens, dtype=torch.long), vocab)
 
-    found = law(lambda r: speculative.decode(p, propose, request, r))
+    found = output_law(lambda r: speculative.decode(p, propose, request, r))
     assert distance(found, product_law(p, request)) < ACCURACY
 
 
@@ -206,7 +135,7 @@ def page_law(source: str) -> Law:
     page: dict[str, Callable[[Laws, Propose, Request, Randomness], Completion]] = {}
     exec(compile(source, "page", "exec"), page)
     request = Request(prompt=(0,), max_new_tokens=3, draft_tokens=2, eos=(2,))
-    return law(lambda r: page["decode"](laws_of(P), draft_with(laws_of(Q)), request, r))
+    return output_law(lambda r: page["decode"](laws_of(P), draft_with(laws_of(Q)), request, r))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

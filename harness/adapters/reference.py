@@ -14,7 +14,7 @@ from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.engine import Drafter, SpeculativeEngine
 from reference_impl.randomness import Seeded
 
-_ALL = frozenset(CAPABILITIES) - {"declared_lossy"}
+_ALL = frozenset(CAPABILITIES) - {"declared_lossy", "exact_law"}
 
 
 class EngineDecoder:
@@ -54,7 +54,8 @@ def engine_ngram(
 class PageDecoder:
     """The algorithm on one page: no cache, one request at a time."""
 
-    capabilities = _ALL - {"logprobs"}
+    capabilities = _ALL - {"logprobs"} | {"exact_law"}
+    rule = staticmethod(speculative.decode)
 
     def __init__(self, pair: ModelPair) -> None:
         self._pair = pair

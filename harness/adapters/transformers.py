@@ -1,35 +1,40 @@
 """transformers' own ``generate``: plain, with an assistant model, with prompt lookup.
 
-Batch 1, as transformers' assisted decoding is; its randomness is torch's global generator.
+Batch 1, as transformers' assisted generation is; its randomness is torch's global generator.
+``stop`` is not declared: stopping criteria are asked once a round, after a whole block was
+appended, so a stop sequence of ids inside an accepted block goes unnoticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
-from transformers import StoppingCriteria
+from transformers.utils import logging
 
-from harness.contract import Completion, Request, validate
+from harness.contract import Completion, Request, Round, validate
 from harness.models import ModelPair
 from reference_impl.autoregressive import finished
 
 _CAPABILITIES = frozenset(
-    "greedy sampling top_k top_p min_p min_new_tokens logit_bias eos stop seed plain validates".split()
+    {
+        "greedy",
+        "sampling",
+        "top_k",
+        "top_p",
+        "min_p",
+        "min_new_tokens",
+        "logit_bias",
+        "eos",
+        "seed",
+        "rounds",
+        "plain",
+        "validates",
+    }
 )
-
-
-class _StopSequences(StoppingCriteria):  # type: ignore[misc]
-    """Ends the output after any of the request's stop sequences."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-
-    def __call__(self, ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        output = ids[0, len(self.request.prompt) :].tolist()
-        over = any(tuple(output[-len(stop) :]) == stop for stop in self.request.stop)
-        return torch.full((ids.shape[0],), over, device=ids.device)
 
 
 class TransformersDecoder:
@@ -44,33 +49,67 @@ class TransformersDecoder:
 
     capabilities = _CAPABILITIES
 
-    def __init__(self, pair: ModelPair, speculation: Any) -> None:
+    def __init__(self, pair: ModelPair, speculation: Callable[[Request], dict[str, Any]]) -> None:
         self._pair = pair
         self._speculation = speculation
+        logging.set_verbosity_error()  # it warns about its own assisted path at every call
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Decode the requests one by one."""
         return [self._generate(request) for request in requests]
 
     def _generate(self, request: Request) -> Completion:
-        validate(request, self._pair)
+        pair = self._pair
+        validate(request, pair)
         if request.seed is not None:
             torch.manual_seed(request.seed)
-        ids = torch.tensor([request.prompt], device=self._pair.device)
+        ids = torch.tensor([request.prompt], device=pair.device)
         arguments = _sampling(request) | (self._speculation(request) if request.speculate else {})
-        if request.stop:
-            arguments["stopping_criteria"] = [_StopSequences(request)]
-        output = self._pair.target.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=request.max_new_tokens,
-            eos_token_id=list(request.eos) or None,
-            pad_token_id=0,
-            **arguments,
+        with _calls_of(pair.target) as calls:
+            output = pair.target.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=request.max_new_tokens,
+                eos_token_id=list(request.eos) or None,
+                pad_token_id=0,
+                **arguments,
+            )[0].tolist()
+        tokens = output[len(request.prompt) :]
+        return Completion(
+            tokens=tokens,
+            finish_reason=(finished(tokens, request) if tokens else None) or "length",
+            rounds=_rounds(calls, len(request.prompt), len(output)) if request.speculate else None,
         )
-        tokens: list[int] = output[0, len(request.prompt) :].tolist()
-        reason = finished(tokens, request) if tokens else None
-        return Completion(tokens=tokens, finish_reason=reason or "length")
+
+
+@contextmanager
+def _calls_of(model: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
+    """Collect (tokens already cached, tokens fed) of every call of a model."""
+    calls: list[tuple[int, int]] = []
+
+    def note(_: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        cache = named.get("cache") or named.get("past_key_values")  # renamed in 5.2x
+        ids = named["input_ids"] if "input_ids" in named else inputs[0]
+        calls.append((cache.get_seq_length() if cache is not None else 0, ids.shape[1]))
+
+    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield calls
+    finally:
+        handle.remove()
+
+
+def _rounds(calls: Sequence[tuple[int, int]], prompt: int, total: int) -> list[Round]:
+    """Drafted and accepted tokens per target call, from how far the text was at each call.
+
+    A call feeds the last committed token and the drafts: all tokens before that one are cached.
+    """
+    committed = [max(cached + 1, prompt) for cached, _ in calls] + [total]
+    rounds = []
+    for (cached, fed), (before, after) in zip(calls, pairwise(committed), strict=True):
+        drafted = cached + fed - before
+        rounds.append(Round(drafted, min(drafted, max(0, after - before - 1))))
+    return rounds
 
 
 def _sampling(request: Request) -> dict[str, Any]:

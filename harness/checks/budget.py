@@ -20,6 +20,8 @@ class Budget:
         Length of their outputs.
     samples : int
         Most generations that one statistical test may ask for.
+    tables : int
+        Tables whose exact law is enumerated.
     seed : int
     alpha : float
         Error level of one statistical test: the run's, shared among its tests.
@@ -29,15 +31,22 @@ class Budget:
     prompts: int
     new_tokens: int
     samples: int
+    tables: int
     seed: int = 20261129
     alpha: float = 1e-5
 
 
 PROFILES: Mapping[str, Budget] = {
-    "smoke": Budget(draft_tokens=(1, 4), prompts=1, new_tokens=16, samples=8_000),
-    "ci": Budget(draft_tokens=(1, 2, 3, 4, 6, 8), prompts=2, new_tokens=32, samples=20_000),
+    "smoke": Budget(draft_tokens=(1, 4), prompts=1, new_tokens=16, samples=8_000, tables=60),
+    "ci": Budget(
+        draft_tokens=(1, 2, 3, 4, 6, 8), prompts=2, new_tokens=32, samples=20_000, tables=200
+    ),
     "nightly": Budget(
-        draft_tokens=(1, 2, 3, 4, 5, 6, 7, 8), prompts=6, new_tokens=64, samples=1_000_000
+        draft_tokens=(1, 2, 3, 4, 5, 6, 7, 8),
+        prompts=6,
+        new_tokens=64,
+        samples=1_000_000,
+        tables=2_000,
     ),
 }
 ALPHA = 1e-4  # of a whole run

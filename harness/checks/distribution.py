@@ -81,7 +81,7 @@ def joint(subject: Subject, budget: Budget, setting: str, draft_tokens: int) -> 
             )
         return _verdict(
             Status.PASS,
-            f"{samples} samples of {TOKENS} tokens fit the target's law ({setting}, K={draft_tokens})",
+            f"{samples} samples of {TOKENS} tokens fit the target ({setting}, K={draft_tokens})",
             evidence,
             ruled_out=f"(power {POWER}) " + "; ".join(visible),
         )
@@ -139,7 +139,10 @@ def _problem(
     if len(impossible):
         share = counts[impossible].sum() / counts.sum()
         return {"rejected": f"tokens of probability zero were emitted ({share:.2%} of the samples)"}
-    results = {name: chi_square.test(counts, law, name) for name in ("pearson", "log-likelihood")}
+    results = {
+        name: chi_square.goodness_of_fit(counts, law, name)
+        for name in ("pearson", "log-likelihood")
+    }
     p_values = {name: result.p_value for name, result in results.items()}
     rejected = chi_square.holm(p_values, alpha)
     words = ""

@@ -60,7 +60,7 @@ def wrong_end(request: Request, completion: Completion) -> str:
 
 
 def judge(subject: Subject, name: str, request: Request, completion: Completion) -> Verdict:
-    """Judge one greedy completion against the oracle; FAIL becomes ERROR if the plain arm fails too."""
+    """Judge one greedy completion against the oracle; ERROR where the plain arm fails as well."""
     problem, evidence = _problem(subject.pair, request, completion)
     if not problem:
         return Verdict(
@@ -95,7 +95,8 @@ def _problem(
             evidence |= {"position": found.position, "expected": found.expected, "gap": found.gap}
             return (
                 f"token {found.position} is {found.got}, plain decoding gives {found.expected} "
-                f"(logit gap {found.gap:.3g}; K={request.draft_tokens}, prompt {len(request.prompt)})",
+                f"(logit gap {found.gap:.3g}; K={request.draft_tokens}, "
+                f"prompt {len(request.prompt)})",
                 evidence,
             )
         ties.append(
@@ -147,5 +148,5 @@ def identity(subject: Subject, budget: Budget) -> Verdict:
         "greedy.identity",
         requests,
         f"any differing token in {budget.new_tokens} over K {budget.draft_tokens[0]}.."
-        f"{budget.draft_tokens[-1]} and prompts of 1 to {max(len(r.prompt) for r in requests)} tokens",
+        f"{budget.draft_tokens[-1]}, prompts of 1 to {max(len(r.prompt) for r in requests)} ids",
     )

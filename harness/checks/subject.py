@@ -49,14 +49,14 @@ class Subject:
         try:
             completions = self.decoder.generate(list(requests))
         except Exception as error:  # a stranger's decoder may raise anything
-            raise Refused(f"the decoder raised {type(error).__name__}: {error}", requests) from error
+            raise Refused(
+                f"the decoder raised {type(error).__name__}: {error}", requests
+            ) from error
         if not isinstance(completions, list) or len(completions) != len(requests):
-            count = (
-                len(completions) if isinstance(completions, list) else type(completions).__name__
-            )
-            raise Malformed(
-                f"{len(requests)} requests were answered by {count} completions", requests[0]
-            )
+            answer = type(completions).__name__
+            if isinstance(completions, list):
+                answer = f"{len(completions)} completions"
+            raise Refused(f"{len(requests)} requests were answered by a {answer}", requests)
         for request, completion in zip(requests, completions, strict=True):
             if problem := malformed(request, completion, self.pair.vocab_size):
                 raise Refused(f"malformed output: {problem}", [request])
