@@ -260,6 +260,8 @@ def test_lossy_decoder_fails_and_its_speedup_is_struck(
     assert "x not lossless" not in wrong_row
     assert ") not lossless" in wrong_row
     assert any("new token 40 is" in line and "logits better" in line for line in lines)
+    again = "python -m harness.report --decoder tests.test_report:wrong --tasks chat --pair tiny"
+    assert again in unwrapped("\n".join(lines))
     assert "~~ not lossless" in (tmp_path / "report.md").read_text()
 
 

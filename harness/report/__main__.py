@@ -24,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BadInput, RecordError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted before anything was measured", file=sys.stderr)
+        return 3
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         sys.stderr.close()
         return 0

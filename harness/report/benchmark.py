@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from harness.bench.comparison import Comparison, compare
 from harness.bench.estimate import Estimate
 from harness.bench.summary import ALL_TASKS, REPEATING, Losslessness, Summary, summarise
-from harness.record import GenerationRow, Record
+from harness.record import GenerationRow, Header, Record
 from harness.report.conformance import listed
 from harness.report.document import Cell, Notes, Section, Struck, Table
 from harness.verdict import Status
@@ -136,6 +137,7 @@ def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[st
             for row in rows
             if row.identical is False and not (row.error or row.near_tie)
         ],
+        "Run only these again": [],
         "Errors": [f"{_where(row)}: {row.error}" for row in rows if row.error],
         "Near ties": [f"{_where(row)}: {row.near_tie}" for row in rows if row.near_tie],
         "Sampled output": [],
@@ -146,6 +148,11 @@ def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[st
             if s.per_token and s.task != ALL_TASKS
         ],
     }
+    if findings["Not lossless"]:
+        failed = [s for s in summaries if s.losslessness.faults and s.task != ALL_TASKS]
+        for decoder in dict.fromkeys(summary.decoder for summary in failed):
+            tasks = [summary.task for summary in failed if summary.decoder == decoder]
+            findings["Run only these again"].append(_again(record.header, decoder, tasks))
     if findings["Near ties"]:
         coarse = record.header.pair.dtype != "float32"
         told = [NEAR_TIES, COARSE.format(dtype=record.header.pair.dtype)] if coarse else [NEAR_TIES]
@@ -153,6 +160,27 @@ def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[st
     if any(row.identical is None and not row.error for row in rows):
         findings["Sampled output"] = [SAMPLED]
     return findings
+
+
+def _again(header: Header, decoder: str, tasks: Sequence[str]) -> str:
+    """The command that measures one decoder on some tasks as this record was."""
+    told = header.options
+    options = {
+        "--decoder": decoder,
+        "--tasks": ",".join(tasks),
+        "--pair": None if told.get("target") else header.pair.name,
+        "--target": told.get("target"),
+        "--draft": told.get("draft"),
+        "--profile": told.get("profile"),
+        "--draft-tokens": told.get("draft_tokens"),
+        "--device": header.pair.device,
+        "--dtype": header.pair.dtype,
+        "--seed": header.seed,
+    }
+    words = [word for name, value in options.items() if value is not None for word in (name, value)]
+    for name, value in told.get("decoder_options", {}).items():
+        words += ["--decoder-option", f"{name}={value}"]
+    return shlex.join(["python", "-m", "harness.report", *map(str, words)])
 
 
 def _where(row: GenerationRow) -> str:

@@ -20,8 +20,8 @@ def render(record: Record) -> Section:
     benchmark.add(record, section)
     if not record.verdicts and not record.generations:
         section.notes.append(Notes("Result", ["nothing was measured"]))
-    if busy := _busy(record.header):
-        section.notes.append(Notes("Machine", [busy]))
+    if disturbed := busy(record.header):
+        section.notes.append(Notes("Machine", [disturbed]))
     return section
 
 
@@ -64,12 +64,13 @@ def _size(options: dict[str, Any]) -> str:
     return ": ".join([*parts, options["size"]] if "size" in options else parts)
 
 
-def _busy(header: Header) -> str:
+def busy(header: Header) -> str:
+    """A sentence about a machine that had other things to do, or nothing."""
     load, cores = header.options.get("load_average"), int(header.machine.get("cores") or 0)
     if load is None or not cores or load <= BUSY * cores:
         return ""
     return (
-        f"It was busy before the run began (load {load:g} on {cores} cores): tokens per second are "
-        "too low and intervals too wide; ratios of paired arms suffer least. Where it cannot be "
-        "helped, OMP_NUM_THREADS=1 gives steadier figures."
+        f"busy before the run began (load {load:g} on {cores} cores): tokens per second come out "
+        "too low and intervals too wide, ratios of paired arms suffer least; on a busy machine "
+        "OMP_NUM_THREADS=1 is steadier, and often much faster"
     )

@@ -31,6 +31,7 @@ from harness.record import (
     versions,
 )
 from harness.report.options import BadInput, Options
+from harness.report.render import busy
 from harness.verdict import Status, Verdict
 
 RECORD = "record.jsonl"
@@ -73,8 +74,11 @@ def run(options: Options) -> Path:
     trials = schedule(able, prompts, profile.repeats, options.seed)
     triage = make_triage(pair, [token for prompt in prompts for token in prompt.ids])
     rows = measure(decoders, trials, settings, triage, _synchroniser(pair.device))
+    header = _header(options, pair, decoders)
+    if disturbed := busy(header):
+        print(f"note: the machine was {disturbed}", file=sys.stderr)
     try:
-        with Writer(path, _header(options, pair, decoders)) as writer:
+        with Writer(path, header) as writer:
             for name, capabilities in missing.items():
                 if capabilities:
                     writer.add(_unsupported(name, capabilities))
@@ -140,6 +144,8 @@ def _header(options: Options, pair: ModelPair, decoders: dict[str, Decoder]) -> 
         versions=versions(),
         machine=machine(),
         options={
+            "target": options.target,
+            "draft": options.draft,
             "profile": options.profile,
             "size": str(profile),
             "tasks": list(options.tasks),
