@@ -169,8 +169,8 @@ def prompt_ratios(
 
 
 def judge(rows: Sequence[GenerationRow], declared_lossy: bool = False) -> Losslessness:
-    """Judge the very outputs that were timed; nothing is taken from the row that can be seen."""
-    kinds = [_kind(row) for row in rows]
+    """Judge the very outputs that were timed."""
+    kinds = [verdict_of(row) for row in rows]
     near_ties = sum(
         bool(row.near_tie) for row, kind in zip(rows, kinds, strict=True) if kind is Status.PASS
     )
@@ -186,7 +186,8 @@ def judge(rows: Sequence[GenerationRow], declared_lossy: bool = False) -> Lossle
     )
 
 
-def _kind(row: GenerationRow) -> Status:
+def verdict_of(row: GenerationRow) -> Status:
+    """Judge one row by its ids; a near tie excuses a difference, and never an empty output."""
     if row.error or not row.plain_tokens:
         return Status.ERROR
     if row.identical is None:

@@ -89,7 +89,7 @@ def diagnose(
     if gap_plain > MARGIN * noise():
         what = f"plain decoding is not the target's: {where}"
         return Divergence("error", f"{what}, {gap_plain:.2g} below the best logit {evidence}")
-    return Divergence("fault", f"{where}, {gap_speculative:.2g} logits better {evidence}")
+    return Divergence("fault", f"{where}, which is {gap_speculative:.2g} logits better {evidence}")
 
 
 def noise_level(pair: ModelPair, ids: Sequence[int]) -> float:

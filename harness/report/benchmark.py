@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from harness.bench.comparison import Comparison, compare
 from harness.bench.estimate import Estimate
-from harness.bench.summary import ALL_TASKS, REPEATING, Losslessness, Summary, summarise
+from harness.bench.summary import ALL_TASKS, REPEATING, Losslessness, Summary, summarise, verdict_of
 from harness.record import GenerationRow, Header, Record
 from harness.report.conformance import listed
 from harness.report.document import Cell, Notes, Section, Struck, Table
@@ -28,7 +28,8 @@ FIGURES = {
     "repeats": "share of 4-grams of the plain outputs that occurred before in the same output; "
     f"above {REPEATING:.0%} (marked !) the text is degenerate, and easier to draft than real text",
 }
-NOT_TOLD = "-: the decoder does not tell its rounds"
+NOT_TOLD = "accepted, tokens/call: a dash where the decoder does not tell its rounds"
+AGAIN = "To see these failures again"
 NEAR_TIES = (
     "no faults: both tokens are the target's best, closer than twice the noise (how far the gap of "
     "two logits moves when a text is scored whole or in blocks); the rest is not compared"
@@ -53,7 +54,7 @@ def add(record: Record, section: Section) -> None:
         section.tables.append(_comparison(comparisons))
     for title, lines in _findings(record, summaries).items():
         if lines:
-            section.notes.append(Notes(title, listed(lines)))
+            section.notes.append(Notes(title, listed(lines), verbatim=title == AGAIN))
     section.notes.append(Notes("Figures", _definitions(summaries, comparisons)))
 
 
@@ -88,15 +89,16 @@ def _verdict(found: Losslessness) -> str:
     return f"{word} {found.identical}/{found.total}{ties}"
 
 
-def _figure(estimate: Estimate | None, losslessness: Losslessness) -> Cell:
+def _figure(estimate: Estimate | None, losslessness: Losslessness | None = None) -> Cell:
     if estimate is None:
         return "-"
     text = f"{estimate.value:.2f}x"
     if estimate.low is not None and estimate.high is not None:
         text += f" [{estimate.low:.2f}, {estimate.high:.2f}]"
-    if losslessness.status is Status.UNSUPPORTED:
-        return Struck(text, "lossy by design")
-    return Struck(text) if losslessness.disqualifies else text
+    if losslessness is None or not losslessness.disqualifies:
+        return text
+    by_design = losslessness.status is Status.UNSUPPORTED
+    return Struck(text, "lossy by design" if by_design else "not lossless")
 
 
 def _length(summary: Summary) -> str:
@@ -115,7 +117,7 @@ def _comparison(comparisons: Sequence[Comparison]) -> Table:
     rows: list[list[Cell]] = [
         [
             found.decoder,
-            "1 (baseline)" if found.decoder == baseline else _figure(found.plain, PLAIN),
+            "1 (baseline)" if found.decoder == baseline else _figure(found.plain),
             _figure(found.speculative, found.losslessness),
             f"{found.same_text}/{found.total}",
         ]
@@ -125,9 +127,6 @@ def _comparison(comparisons: Sequence[Comparison]) -> Table:
     return Table(title, ["decoder", "its plain arm", "its speculative arm", "same text"], rows)
 
 
-PLAIN = Losslessness(Status.PASS, 0, 0, 0, 0, 0)  # a plain arm has nothing to lose
-
-
 def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[str]]:
     """What has to be said beside the tables, by title."""
     rows = record.generations
@@ -135,9 +134,9 @@ def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[st
         "Not lossless": [
             f"{_where(row)}: {row.fault or 'the outputs differ'}"
             for row in rows
-            if row.identical is False and not (row.error or row.near_tie)
+            if verdict_of(row) is Status.FAIL
         ],
-        "Run only these again": [],
+        AGAIN: [],
         "Errors": [f"{_where(row)}: {row.error}" for row in rows if row.error],
         "Near ties": [f"{_where(row)}: {row.near_tie}" for row in rows if row.near_tie],
         "Sampled output": [],
@@ -152,7 +151,7 @@ def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[st
         failed = [s for s in summaries if s.losslessness.faults and s.task != ALL_TASKS]
         for decoder in dict.fromkeys(summary.decoder for summary in failed):
             tasks = [summary.task for summary in failed if summary.decoder == decoder]
-            findings["Run only these again"].append(_again(record.header, decoder, tasks))
+            findings[AGAIN].append(_again(record.header, decoder, tasks))
     if findings["Near ties"]:
         coarse = record.header.pair.dtype != "float32"
         told = [NEAR_TIES, COARSE.format(dtype=record.header.pair.dtype)] if coarse else [NEAR_TIES]
@@ -190,9 +189,10 @@ def _where(row: GenerationRow) -> str:
 
 def _definitions(summaries: Sequence[Summary], comparisons: Sequence[Comparison]) -> list[str]:
     lines = [f"{name}: {meaning}" for name, meaning in FIGURES.items()]
-    if any(summary.acceptance is None for summary in summaries):
+    timed = [summary for summary in summaries if summary.prompts]
+    if any(summary.acceptance is None for summary in timed):
         lines.append(NOT_TOLD)
-    fewest = min(summary.prompts for summary in summaries)
+    fewest = min((summary.prompts for summary in timed), default=FEW_PROMPTS)
     if fewest < FEW_PROMPTS:
         lines.append(
             f"intervals over few prompts (here {fewest} in some rows) are too narrow: a longer "

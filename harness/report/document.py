@@ -10,7 +10,7 @@ class Struck:
     """A figure that must not be read as a result, and why."""
 
     text: str
-    reason: str = "not lossless"
+    reason: str
 
 
 Cell = str | Struck
@@ -27,10 +27,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Notes:
-    """A titled list of sentences."""
+    """A titled list of sentences, or of commands to paste (``verbatim``)."""
 
     title: str
     lines: list[str]
+    verbatim: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ def _terminal_section(section: Section) -> str:
     for table in section.tables:
         blocks.append(f"{table.title}\n\n{_table(table, 'simple', _plain)}")
     for notes in section.notes:
-        blocks.append("\n".join([notes.title, *(_wrap(line, "  - ") for line in notes.lines)]))
+        wrap = "  {}".format if notes.verbatim else _bullet
+        blocks.append("\n".join([notes.title, *map(wrap, notes.lines)]))
     return "\n\n".join(blocks)
 
 
@@ -37,6 +38,10 @@ def _wrap(text: str, first: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _bullet(text: str) -> str:
+    return _wrap(text, "  - ")
 
 
 def _plain(cell: Cell) -> str:
@@ -58,7 +63,10 @@ def _markdown_section(section: Section) -> str:
 
 
 def _markdown_notes(notes: Notes) -> str:
-    return "\n".join([f"## {notes.title}", "", *(f"- {_escaped(line)}" for line in notes.lines)])
+    lines = [f"- {_escaped(line)}" for line in notes.lines]
+    if notes.verbatim:
+        lines = ["```sh", *notes.lines, "```"]
+    return "\n".join([f"## {notes.title}", "", *lines])
 
 
 def _struck(cell: Cell) -> str:
