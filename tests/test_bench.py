@@ -252,12 +252,25 @@ def greedy(ties: ModelPair) -> list[int]:
     return load_decoder("reference", ties).generate([request])[0].tokens
 
 
-def test_tied_token_is_a_near_tie(ties: ModelPair, greedy: list[int]) -> None:
+def test_tied_token_is_a_near_tie_where_there_is_noise(
+    ties: ModelPair, greedy: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.bench.triage.noise_level", lambda *_: 1e-5)
     other = [*greedy[:3], greedy[3] + 1, 7, 7]
     found = make_triage(ties, (1, 2, 3, 4, 5))((1, 2, 3), greedy, other)
     assert found.kind == "near_tie"
     assert f"new token 4 is {greedy[3] + 1}, plain decoding has {greedy[3]}" in found.message
-    assert "noise" in found.message
+    assert "noise 1e-05" in found.message
+
+
+def test_exact_tie_without_noise_must_break_as_plain_decoding_breaks_it(
+    ties: ModelPair, greedy: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.bench.triage.noise_level", lambda *_: 0.0)
+    other = [*greedy[:3], greedy[3] + 1, 7, 7]
+    found = make_triage(ties, (1, 2, 3, 4, 5))((1, 2, 3), greedy, other)
+    assert found.kind == "fault"
+    assert "exactly tied" in found.message
 
 
 def test_wrong_token_is_a_fault_even_where_there_are_ties(

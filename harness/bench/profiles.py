@@ -29,7 +29,7 @@ class Profile:
     def __str__(self) -> str:
         count = "all" if self.prompts is None else str(self.prompts)
         times = "once" if self.repeats == 1 else f"{self.repeats} times"
-        return f"{count} prompts a task, {self.max_new_tokens} new tokens, each {times}"
+        return f"{count} prompts of each task, {self.max_new_tokens} new tokens, {times}"
 
 
 PROFILES: Mapping[str, Profile] = {

@@ -2,7 +2,8 @@
 
 Floating point addition is not associative, so a target that scores several positions in one call
 gives logits that differ in their last digits from those of one position a call. Where the two best
-tokens are closer than that, either is a right answer. How close that is, is measured.
+tokens are closer than that, either is a right answer. How close that is, is measured. Tokens that
+tie exactly, and stay so however they are computed, are no such case: noise does not part them.
 """
 
 from __future__ import annotations
@@ -77,19 +78,19 @@ def diagnose(
             "fault",
             f"{len(speculative)} tokens, plain decoding has {len(plain)}; the rest is equal",
         )
-    ours, theirs = plain[at], speculative[at]
     logits = _logits(pair, [*prompt, *plain[:at]])[-1]
-    gap_plain = float(logits.max() - logits[ours])
-    gap_speculative = float(logits.max() - logits[theirs])
+    gap_plain = float(logits.max() - logits[plain[at]])
+    gap_speculative = float(logits.max() - logits[speculative[at]])
     gap = max(gap_plain, gap_speculative)
-    where = f"new token {at + 1} is {theirs}, plain decoding has {ours}"
+    where = f"new token {at + 1} is {speculative[at]}, plain decoding has {plain[at]}"
     evidence = f"(noise {noise():.2g})"
-    if gap <= MARGIN * noise():
+    if gap < MARGIN * noise():
         return Divergence("near_tie", f"{where}, logits {gap:.2g} apart {evidence}")
-    if gap_plain > MARGIN * noise():
+    if gap_plain and gap_plain >= MARGIN * noise():
         what = f"plain decoding is not the target's: {where}"
         return Divergence("error", f"{what}, {gap_plain:.2g} below the best logit {evidence}")
-    return Divergence("fault", f"{where}, which is {gap_speculative:.2g} logits better {evidence}")
+    better = f"{gap_speculative:.2g} logits better" if gap else "exactly tied, and the first choice"
+    return Divergence("fault", f"{where}, which is {better} {evidence}")
 
 
 def noise_level(pair: ModelPair, ids: Sequence[int]) -> float:
