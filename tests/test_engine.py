@@ -67,7 +67,7 @@ def results(completions: Sequence[Completion]) -> list[tuple[list[int], str]]:
 def test_greedy_is_plain_decoding_in_the_rounds_of_the_page(name: str, device: str) -> None:
     pair = exact(name, device)
 
-    @examples(10)
+    @examples(8)
     @given(st.lists(requests(pair.vocab_size, GREEDY, longest=16), min_size=1, max_size=4))
     def check(batch: list[Request]) -> None:
         expected = [plain(pair, request) for request in batch]
@@ -91,8 +91,8 @@ def test_a_request_does_not_notice_its_batch(name: str, drafter: str, device: st
     pair = exact(name, device)
     drafts = NgramDrafter() if drafter == "ngram" else ModelDrafter(pair.draft, pair.vocab_size)
 
-    @examples(8)
-    @given(st.lists(requests(pair.vocab_size, HOT | GREEDY), min_size=2, max_size=6))
+    @examples(6)
+    @given(st.lists(requests(pair.vocab_size, HOT | GREEDY, 16), min_size=2, max_size=5))
     def check(batch: list[Request]) -> None:
         together = engine(pair, drafts).generate(batch)
         assert results(engine(pair, drafts, max_batch=2).generate(batch)) == results(together)

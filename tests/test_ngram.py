@@ -32,7 +32,7 @@ def batch_of(texts: list[tuple[int, ...]], room: list[int]) -> Batch:
     return Batch(rows, vocab=8, device=torch.device("cpu"))
 
 
-@examples(300)
+@examples(150)
 @given(
     st.lists(
         st.tuples(st.integers(2, 4).flatmap(lambda v: token_lists(v, 1, 14)), st.integers(0, 5)),

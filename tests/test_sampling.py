@@ -71,7 +71,7 @@ def without_openai_penalties(request: Request) -> Request:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_law_is_that_of_transformers(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    @examples(250)
+    @examples(200)
     @given(situations(HOT, dtype))
     def check(situation: tuple[Tensor, Request, tuple[int, ...]]) -> None:
         scores, drawn, output = situation
@@ -184,7 +184,7 @@ def test_rows_of_a_batch_are_what_they_are_alone(data: st.DataObject, vocab: int
     )
 
 
-@examples(200)
+@examples(100)
 @given(st.data(), st.integers(2, 12), st.integers(1, 3), st.integers(1, 5))
 def test_histories_are_those_counted_anew(
     data: st.DataObject, vocab: int, rows: int, width: int
