@@ -30,6 +30,7 @@ from harness.contract import Completion, Request, Round
 from reference_impl import sampling
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
+from reference_impl.packed import with_packed_linears
 from reference_impl.randomness import inverse_cdf
 from reference_impl.speculative import residual
 
@@ -96,7 +97,7 @@ class SpeculativeEngine:
         vocab: int | None = None,
         max_batch: int | None = None,
     ) -> None:
-        self.target = target.eval()
+        self.target = with_packed_linears(target.eval())
         self.drafter = drafter
         self.vocab = vocab or int(target.config.get_text_config().vocab_size)
         self.max_batch = max_batch

@@ -11,6 +11,7 @@ from reference_impl import sampling
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import Proposal
+from reference_impl.packed import with_packed_linears
 from reference_impl.randomness import inverse_cdf
 
 
@@ -27,7 +28,7 @@ class ModelDrafter:
     """
 
     def __init__(self, draft: PreTrainedModel, vocab: int) -> None:
-        self.draft = draft.eval()
+        self.draft = with_packed_linears(draft.eval())
         self.vocab = vocab
 
     def start(self, batch: Batch, capacity: int) -> None:

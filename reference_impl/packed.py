@@ -1,0 +1,76 @@
+"""Linear layers with weights laid out in advance, for decoding on a CPU.
+
+A forward pass over one token, or over a block of K + 1, reads every weight once and computes
+next to nothing. With weights in the row-major layout of a checkpoint the matrix library spends
+part of that on rearranging them at every call, the more so for blocks; oneDNN's blocked layout
+makes verifying a block cost about what one token costs. The layout is the one that
+``torch.compile`` freezes into its graphs; nothing else of the model changes.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Model = TypeVar("Model", bound=nn.Module)
+
+_ROWS = 4  # tokens per call that the layout is chosen for: a block
+_LARGE = 1 << 16  # weights below fit the processor's cache, and are fast as they are
+
+
+class PackedLinear(nn.Module):
+    """A linear layer over packed weights.
+
+    Parameters
+    ----------
+    linear : nn.Linear
+        Left as it is.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights as the checkpoint has them, [out, in]."""
+        return self.linear.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., in] -> [..., out]."""
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._packed, self.linear.bias, "none", [], ""
+        )
+        return result
+
+
+def with_packed_linears(model: Model) -> Model:
+    """A copy of ``model`` that shares its parameters and has its large linear layers packed.
+
+    The model itself where packing does not apply: on another device, in another dtype than
+    float32, without oneDNN, or where all layers are small.
+    """
+    if not any(_packable(module) for module in model.modules()):
+        return model
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    packed = copy.deepcopy(model, shared)
+    for module in list(packed.modules()):
+        for name, child in module.named_children():
+            if _packable(child):
+                setattr(module, name, PackedLinear(child))
+    return packed
+
+
+def _packable(module: nn.Module) -> bool:
+    return (
+        type(module) is nn.Linear
+        and module.weight.device.type == "cpu"
+        and module.weight.dtype is torch.float32
+        and module.weight.numel() >= _LARGE
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
