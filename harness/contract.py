@@ -6,6 +6,7 @@ This module imports nothing else from the project.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
@@ -234,12 +235,30 @@ def validate(request: Request, limits: Limits) -> None:
         raise ValueError(
             f"draft_tokens is {request.draft_tokens}: at least 1 (speculate=False switches it off)"
         )
+    if s.min_new_tokens and set(request.eos) >= set(range(vocab)):
+        raise ValueError("min_new_tokens forbids every token: all of them are EOS ids")
     ranges = [
-        (0 <= s.temperature < float("inf"), "temperature", s.temperature, "0 (greedy) or above"),
+        (
+            s.temperature == 0 or 1e-6 <= s.temperature < math.inf,
+            "temperature",
+            s.temperature,
+            "0 (greedy), or at least 1e-6",
+        ),
         (s.top_k >= 0, "top_k", s.top_k, "0 (all) or above"),
         (0 < s.top_p <= 1, "top_p", s.top_p, "in (0, 1]"),
         (0 <= s.min_p <= 1, "min_p", s.min_p, "in [0, 1]"),
-        (s.repetition_penalty > 0, "repetition_penalty", s.repetition_penalty, "above 0"),
+        (
+            0 < s.repetition_penalty < math.inf,
+            "repetition_penalty",
+            s.repetition_penalty,
+            "above 0 and finite",
+        ),
+        (math.isfinite(s.presence_penalty), "presence_penalty", s.presence_penalty, "finite"),
+        (math.isfinite(s.frequency_penalty), "frequency_penalty", s.frequency_penalty, "finite"),
+        *(
+            (bias < math.inf, "logit_bias", bias, "finite, or -inf for a banned token")
+            for bias in s.logit_bias.values()
+        ),
         (s.min_new_tokens >= 0, "min_new_tokens", s.min_new_tokens, "0 or above"),
     ]
     for valid, name, value, allowed in ranges:

@@ -68,6 +68,7 @@ class ModelPair:
         """SHA-256 over a sample of both models' weights: cheap, and other for any other pair."""
         digest = hashlib.sha256()
         for model in (self.target, self.draft):
+            digest.update(type(model).__name__.encode())
             for name, weight in model.state_dict().items():
                 sample = weight.flatten()[:: max(1, weight.numel() // 997)].float().cpu()
                 digest.update(f"{name}{tuple(weight.shape)}".encode() + sample.numpy().tobytes())
@@ -210,6 +211,11 @@ def _from_paths(target: str, draft: str) -> ModelPair:
             f"vocabularies differ ({sizes[0]} and {sizes[1]}), and there is no tokenizer to say "
             "that only the padding does: use a draft with the target's vocabulary"
         )
+    if sizes[1] < min(sizes[0], shared):
+        raise PairError(
+            f"the draft {draft!r} knows {sizes[1]} ids, the target uses {min(sizes[0], shared)}: "
+            "use a draft with all of them"
+        )
     eos = models[0].generation_config.eos_token_id
     return ModelPair(
         name=f"{Path(target).name}+{Path(draft).name}",
@@ -225,9 +231,11 @@ def _from_paths(target: str, draft: str) -> ModelPair:
 
 def _tokenizer(path: str) -> Any:
     try:
-        return AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path)
     except Exception:  # a directory without a tokenizer fails in ways that differ by version
         return None
+    # Or it succeeds, with an empty one: GPT-2's then knows its end-of-text token alone.
+    return tokenizer if len(tokenizer) > len(tokenizer.all_special_tokens) else None
 
 
 def cache_directory() -> Path:

@@ -122,7 +122,7 @@ def _sampling(request: Request) -> dict[str, Any]:
     if s.min_new_tokens:
         arguments["min_new_tokens"] = s.min_new_tokens
     if s.logit_bias:
-        arguments["sequence_bias"] = {(token,): bias for token, bias in s.logit_bias.items()}
+        arguments["sequence_bias"] = {(token,): float(bias) for token, bias in s.logit_bias.items()}
     return arguments
 
 
