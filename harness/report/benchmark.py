@@ -137,7 +137,7 @@ def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[st
             if verdict_of(row) is Status.FAIL
         ],
         AGAIN: [],
-        "Errors": [f"{_where(row)}: {row.error}" for row in rows if row.error],
+        "Errors": _grouped([row for row in rows if row.error]),
         "Near ties": [f"{_where(row)}: {row.near_tie}" for row in rows if row.near_tie],
         "Sampled output": [],
         "Different lengths": [
@@ -180,6 +180,17 @@ def _again(header: Header, decoder: str, tasks: Sequence[str]) -> str:
     for name, value in told.get("decoder_options", {}).items():
         words += ["--decoder-option", f"{name}={value}"]
     return shlex.join(["python", "-m", "harness.report", *map(str, words)])
+
+
+def _grouped(rows: Sequence[GenerationRow]) -> list[str]:
+    """One line for all outputs of a decoder that failed in the same way."""
+    prompts: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        prompts.setdefault((row.decoder, row.error), []).append(row.prompt_id)
+    return [
+        f"{decoder}, {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {error}"
+        for (decoder, error), names in prompts.items()
+    ]
 
 
 def _where(row: GenerationRow) -> str:
