@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
@@ -76,6 +78,8 @@ def find_factory(name: str) -> Factory:
             f"unknown decoder {name!r}: known are {', '.join(decoder_names())}; your own is "
             "package.module:factory"
         )
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # a module of the user's own, next to where they are
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever a stranger's module raises when it is imported
