@@ -36,13 +36,16 @@ class Expectations:
         """Why this item is left out; empty if it is not."""
         return self._find(self.skips, item)
 
+    def match(self, item: str) -> None:
+        """Take note that a run has this item."""
+        self.xfail(item)
+        self.skip(item)
+
     def _find(self, entries: dict[str, str], item: str) -> str:
-        for pattern, reason in entries.items():
-            # Brackets are part of an item's id, not a character class.
-            if fnmatch.fnmatchcase(item, "*" + pattern.replace("[", "[[]")):
-                self._used.add(pattern)
-                return reason
-        return ""
+        # Brackets are part of an item's id, not a character class.
+        matching = [p for p in entries if fnmatch.fnmatchcase(item, "*" + p.replace("[", "[[]"))]
+        self._used.update(matching)
+        return entries[matching[0]] if matching else ""
 
     def unused(self) -> list[str]:
         """Patterns that no item matched: they are stale."""
@@ -53,9 +56,11 @@ def _entries(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        lines = Path(path).read_text().splitlines()
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ExpectationsError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ExpectationsError(f"cannot read {path}: it is not UTF-8 text") from None
     found = {}
     for number, line in enumerate(lines, 1):
         pattern, hash_, reason = (part.strip() for part in line.partition("#"))

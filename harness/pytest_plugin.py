@@ -7,6 +7,7 @@ Every item of a suite ends in one verdict: PASS passes, UNSUPPORTED skips, all o
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -47,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--pair", default="", help="model pair; default: the tiny pairs each suite names")
     add("--target", default=None, help="directory or hub id of a target, with --draft")
     add("--draft", default=None, help="directory or hub id of a draft, with --target")
-    add("--profile", default="smoke", choices=sorted(PROFILES), help="how much to run")
+    add("--profile", default="smoke", metavar="NAME", help=f"how much: {', '.join(PROFILES)}")
     add("--draft-tokens", type=int, default=None, metavar="K", help="only this K")
     add("--samples", type=int, default=None, metavar="N", help="most generations of a test")
     add("--device", default="cpu", help="torch device of the models")
@@ -79,19 +80,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _check_options(config: pytest.Config) -> None:
     option = config.getoption
+    if option("profile") not in PROFILES:
+        raise ValueError(f"unknown profile {option('profile')!r}: known are {', '.join(PROFILES)}")
     k = option("draft_tokens")
     if k is not None and k < 1:
         raise ValueError(f"--draft-tokens is {k}: it must be at least 1")
     if option("samples") is not None and option("samples") < 1:
         raise ValueError(f"--samples is {option('samples')}: it must be at least 1")
-    _options(config)
+    options = _options(config)
     if bool(option("target")) != bool(option("draft")):
         raise ValueError("give both --target and --draft (a directory or a hub id each)")
-    if option("pair") or option("decoder") != DEFAULT_DECODER:  # importing torch takes its time
+    if option("pair") and option("target"):
+        raise ValueError("give --pair, or --target and --draft, not both")
+    # Only where there is something to check: importing torch takes its time.
+    if option("pair") or options or option("decoder") != DEFAULT_DECODER:
         from harness.adapters import find_factory
         from harness.models import check_name
 
-        find_factory(option("decoder"))
+        signature = inspect.signature(find_factory(option("decoder")))
+        try:
+            signature.bind("pair", **options)
+        except TypeError as error:
+            raise ValueError(
+                f"--decoder-option: {option('decoder')!r} is {signature}: {error}"
+            ) from None
         if option("pair"):
             check_name(option("pair"))
 
@@ -197,16 +209,26 @@ def _pairs() -> dict[str, ModelPair]:
 @pytest.fixture(scope="session")
 def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Subject:
     """The decoder under test on one pair, built anew for every pair."""
-    from harness.adapters import load_decoder
+    from harness.adapters import DecoderError, load_decoder
     from harness.checks.subject import Subject
-    from harness.models import load_pair
+    from harness.models import PairError, load_pair
 
     option, name = request.config.getoption, request.param
-    if name not in _pairs:
-        _pairs[name] = load_pair(name, option("target"), option("draft"), option("device"))
+    arguments = {"target": option("target"), "draft": option("draft"), "device": option("device")}
+    if name != "custom":
+        arguments = {"name": name, "device": option("device")}
     options = _options(request.config)
-    decoder = load_decoder(option("decoder"), _pairs[name], options)
-    return Subject(decoder, _pairs[name], option("decoder"), options)
+    try:
+        if name not in _pairs:
+            _pairs[name] = load_pair(**arguments)
+        decoder = load_decoder(option("decoder"), _pairs[name], options)
+    except PairError as error:
+        if _is_worker(request.config):  # which cannot end the run
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
+        pytest.exit(f"error: {error}", returncode=2)
+    except DecoderError as error:  # on this pair: it may do on others
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
+    return Subject(decoder, _pairs[name], option("decoder"), options, arguments)
 
 
 @pytest.fixture
@@ -244,11 +266,16 @@ def pytest_runtest_makereport(
     report = yield
     if "subject" not in getattr(item, "fixturenames", ()):
         return report
-    verdict = item.stash.get(_verdict_key, None)
-    if verdict is None and call.excinfo is not None and report.outcome == "failed":
+    verdict = item.stash.get(_verdict_key, None) if call.when == "call" else None
+    # A crash has no verdict yet; whether it was expected is the report's business.
+    error = call.excinfo
+    if verdict is None and error and not error.errisinstance(pytest.skip.Exception):
         name = f"{item.path.stem.removeprefix('test_')}.{item.name.split('[')[0]}"
-        verdict = Verdict(check=name, status=Status.ERROR, message=str(call.excinfo.value))
-    if verdict is not None and (call.when == "call" or report.outcome == "failed"):
+        message = str(error.value)
+        if not error.errisinstance(pytest.fail.Exception):
+            message = f"{error.typename}: {message}"
+        verdict = Verdict(check=name, status=Status.ERROR, message=message)
+    if verdict is not None:
         report.user_properties.append(("verdict", msgspec.to_builtins(verdict)))
     return report
 
@@ -262,6 +289,8 @@ class _Recorder:
         self.counts: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # Under xdist the items were collected elsewhere: what is used shows here.
+        self.config.stash[_expectations_key].match(report.nodeid)
         for name, value in report.user_properties:
             if name == "verdict":
                 self._take(report, msgspec.convert(value, Verdict))
@@ -289,7 +318,7 @@ class _Recorder:
             )
             terminalreporter.write_line(f"verdicts of {self.config.getoption('decoder')}: {words}")
         for line in self.config.stash[_expectations_key].unused():
-            terminalreporter.write_line(f"stale entry, matches no item: {line}")
+            terminalreporter.write_line(f"stale entry, matches no item of this run: {line}")
 
     def pytest_sessionfinish(self) -> None:
         if self.writer:

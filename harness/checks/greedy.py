@@ -90,7 +90,8 @@ def _problem(
 ) -> tuple[str, dict[str, Any]]:
     evidence: dict[str, Any] = {}
     ties = []
-    for found in oracle.greedy_divergences(pair, request, completion.tokens):
+    asked_for = completion.tokens[: request.max_new_tokens]  # what is beyond is a wrong end
+    for found in oracle.greedy_divergences(pair, request, asked_for):
         if not near_tie(pair, found):
             evidence |= {"position": found.position, "expected": found.expected, "gap": found.gap}
             return (

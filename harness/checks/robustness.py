@@ -45,11 +45,15 @@ def bad_input(subject: Subject, budget: Budget) -> Verdict:
             completion = subject.decoder.generate([request])
         except ValueError:
             continue
+        except Exception as error:  # a crash further down is no refusal
+            problem, got = f"raised a {type(error).__name__}", str(error)
+        else:
+            problem, got = "answered", str(completion)
         return Verdict(
             check=_NAME,
             status=Status.FAIL,
-            message=f"{what}: answered instead of refused with a ValueError",
-            evidence={"got": str(completion)[:200]},
+            message=f"{what}: {problem} instead of refused with a ValueError",
+            evidence={"got": got[:200]},
             repro=repro(subject, [request]),
         )
     good = Request(prompt=random_prompt(subject.pair, 4, budget.seed), max_new_tokens=8)

@@ -32,6 +32,8 @@ def wired(subject: Subject, budget: Budget) -> Verdict:
             subject, request, f"unknown capabilities {sorted(unknown)}: known are {known}"
         )
     completion = subject.ask_one(request)
+    if "rounds" in subject.decoder.capabilities and completion.rounds is None:
+        return _error(subject, request, "rounds are declared, and none is reported")
     if problem := wrong_counts(completion):
         return _error(subject, request, problem)
     plain = Request(prompt=request.prompt, max_new_tokens=8, sampling=sampling, speculate=False)
@@ -55,7 +57,7 @@ def wrong_counts(completion: Completion) -> str:
     if completion.rounds is None:
         return ""
     if not completion.rounds:
-        return "rounds are declared, and none is reported"
+        return "rounds are reported, and there is none"
     for number, entry in enumerate(completion.rounds):
         if not 0 <= entry.accepted <= entry.drafted:
             return f"round {number} accepts {entry.accepted} of {entry.drafted} drafted tokens"

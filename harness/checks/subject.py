@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec
 
-from harness.contract import Completion, Decoder, Request
+from harness.contract import Completion, Decoder, Request, Round
 from harness.models import ModelPair
 from harness.verdict import Status, Verdict
 
@@ -27,12 +26,15 @@ class Subject:
     name : str
         What ``load_decoder`` takes, for reproductions.
     options : dict of str to str
+    loaded_with : dict of str to str
+        What ``load_pair`` takes, for reproductions; its name, if not given.
     """
 
     decoder: Decoder
     pair: ModelPair
     name: str
     options: dict[str, str] = field(default_factory=dict)
+    loaded_with: dict[str, str] = field(default_factory=dict)
 
     def supports(self, request: Request) -> bool:
         """Whether the decoder declares all that the request asks for."""
@@ -79,19 +81,27 @@ def malformed(request: Request, completion: Completion, vocab: int) -> str:
     """What is wrong with the form of a completion, empty if nothing is."""
     if not isinstance(completion, Completion):
         return f"a completion is a {type(completion).__name__}"
+    if not isinstance(completion.tokens, list):
+        return f"tokens are a {type(completion.tokens).__name__}, not a list"
     if not completion.tokens:
         return "no tokens were generated"
     for token in completion.tokens:
-        if not isinstance(token, int) or not 0 <= token < vocab:
-            return f"token {token!r} is outside the vocabulary 0..{vocab - 1}"
+        if type(token) is not int:
+            return f"token {token!r} is a {type(token).__name__}, not an int"
+        if not 0 <= token < vocab:
+            return f"token {token} is outside the vocabulary 0..{vocab - 1}"
     if completion.finish_reason not in ("eos", "stop", "length"):
         return f"finish_reason is {completion.finish_reason!r}"
     if request.logprobs:
         values = completion.logprobs
         if values is None or len(values) != len(completion.tokens):
             return "logprobs were asked for, and there is not one for every token"
-        if any(math.isnan(value) or value > 1e-4 for value in values):
+        numbers = all(isinstance(value, (int, float)) for value in values)
+        if not (numbers and all(value <= 1e-4 for value in values)):  # which NaN is not either
             return "a log probability is above 0 or not a number"
+    rounds = completion.rounds
+    if rounds is not None and not all(isinstance(entry, Round) for entry in rounds):
+        return "rounds are not a list of Round"
     return ""
 
 
@@ -131,11 +141,12 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
 
 def repro(subject: Subject, requests: Sequence[Request]) -> str:
     """Python that runs these requests on this subject in a fresh process."""
+    arguments = subject.loaded_with or {"name": subject.pair.name}
     lines = [
         "from harness.adapters import load_decoder",
         "from harness.contract import Request, Sampling",
         "from harness.models import load_pair",
-        f"pair = load_pair({subject.pair.name!r})",
+        f"pair = load_pair({', '.join(f'{k}={v!r}' for k, v in arguments.items())})",
         f"decoder = load_decoder({subject.name!r}, pair, {subject.options!r})",
         *[f"request = {request!r}" for request in requests[:1]],
         "print(decoder.generate([request]))",

@@ -38,12 +38,20 @@ class Result:
 
 def _checked(law: Floats) -> Floats:
     law = np.asarray(law, dtype=np.float64)
-    if law.size < 1 or not np.isfinite(law).all() or (law < 0).any():
-        raise ValueError("a law needs finite, non-negative probabilities")
+    if law.size < 1:
+        raise ValueError("a law of no cells")
+    wrong = law[~(np.isfinite(law) & (law >= 0))]
+    if len(wrong):
+        raise ValueError(f"a probability is {wrong[0]}: it must be finite and not negative")
     if abs(law.sum() - 1) > 1e-4:
         raise ValueError(f"probabilities sum to {law.sum():.6g}, not 1")
     normalised: Floats = law / law.sum()
     return normalised
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha}: it must be in (0, 1)")
 
 
 def pool(law: Floats, samples: int) -> NDArray[np.int64]:
@@ -85,6 +93,10 @@ def goodness_of_fit(counts: NDArray[np.int64], law: Floats, statistic: str = "pe
     expectation fall short, and are therefore counted to the last group.
     """
     law = _checked(law)
+    if len(counts) != len(law):
+        raise ValueError(f"{len(counts)} counts for {len(law)} cells")
+    if (counts < 0).any():
+        raise ValueError(f"a count is {counts.min()}: it must not be negative")
     samples = int(counts.sum())
     if samples < 1:
         raise ValueError("no samples")
@@ -110,6 +122,7 @@ def effect(law: Floats, alternative: Floats, samples: int) -> tuple[float, int]:
 
 def power(law: Floats, alternative: Floats, samples: int, alpha: float) -> float:
     """Probability that a test of level ``alpha`` on that many samples finds ``alternative``."""
+    _check_alpha(alpha)
     size, degrees = effect(law, alternative, samples)
     if degrees < 1:
         return 0.0
@@ -135,8 +148,10 @@ def samples_needed(
 
 def holm(p_values: Mapping[str, float], alpha: float) -> list[str]:
     """Names of the rejected hypotheses at family-wise level ``alpha`` (Holm 1979)."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}: it must be in (0, 1)")
+    _check_alpha(alpha)
+    for name, p_value in p_values.items():
+        if not 0 <= p_value <= 1:
+            raise ValueError(f"the p-value of {name} is {p_value}: it must be in [0, 1]")
     ordered: Sequence[tuple[str, float]] = sorted(p_values.items(), key=lambda item: item[1])
     rejected = []
     for rank, (name, p_value) in enumerate(ordered):
