@@ -274,7 +274,8 @@ def test_crashing_decoder_is_an_error_and_the_others_are_measured(
     assert main([*arguments, "--out", str(tmp_path)]) == 3
     output = capsys.readouterr().out
     assert "ERROR 0/4" in output
-    assert "speculative decoding: RuntimeError: no more memory" in output
+    line = "crashing, chat-01 and 3 more: speculative decoding: RuntimeError: no more memory"
+    assert line in unwrapped(output)
     assert "PASS 4/4" in output
 
 
