@@ -1,0 +1,114 @@
+"""Named faults: each law is what a page with that very fault answers, enumerated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import examples
+from torch import Tensor
+
+from harness.checks.exact_law import distributions, output_law
+from harness.contract import Completion
+from harness.stats.faults import NAMED, leak, over_accept, resample_from_target
+from reference_impl.randomness import Randomness
+from reference_impl.speculative import residual
+
+Laws = tuple[Tensor, Tensor]
+Step = Callable[[Tensor, Tensor, Randomness], int]
+
+
+@st.composite
+def pairs_of_laws(draw: st.DrawFn) -> Laws:
+    vocab = draw(st.integers(2, 5))
+    p, q = (draw(distributions(vocab)) for _ in range(2))
+    if draw(st.booleans()):
+        q = p
+    return torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
+
+
+def accept_all(p: Tensor, q: Tensor, randomness: Randomness) -> int:
+    return randomness.choice(q)
+
+
+def leaky(p: Tensor, q: Tensor, randomness: Randomness) -> int:
+    return randomness.choice(q if randomness.flip(0.3) else p)
+
+
+def from_target(p: Tensor, q: Tensor, randomness: Randomness) -> int:
+    draft = randomness.choice(q)
+    if randomness.flip(float(p[draft] / q[draft])):
+        return draft
+    return randomness.choice(p)
+
+
+def lenient(factor: float) -> Step:
+    def step(p: Tensor, q: Tensor, randomness: Randomness) -> int:
+        draft = randomness.choice(q)
+        if randomness.flip(factor * float(p[draft] / q[draft])):
+            return draft
+        return randomness.choice(residual(p, q))
+
+    return step
+
+
+STEPS = {
+    "drafted tokens are accepted unverified": accept_all,
+    "3 in 10 tokens come from the draft": leaky,
+    "rejected tokens are drawn from the target instead of the residual": from_target,
+    "over-acceptance by a factor of 1.1": lenient(1.1),
+    "over-acceptance by a factor of 1.5": lenient(1.5),
+}
+
+
+def enumerated(step: Step, p: Tensor, q: Tensor) -> list[float]:
+    """Law of one token of a decoder with this step."""
+    law = output_law(lambda r: Completion(tokens=[step(p, q, r)], finish_reason="length"))
+    return [law.get(((token,), "length"), 0.0) for token in range(len(p))]
+
+
+@pytest.mark.parametrize("name", NAMED)
+@examples(60)
+@given(laws=pairs_of_laws())
+def test_a_fault_has_the_law_of_the_step_that_has_it(name: str, laws: Laws) -> None:
+    found = NAMED[name](*laws)
+    assert found.min() >= 0
+    assert float(found.sum()) == pytest.approx(1, abs=1e-12)
+    assert found.tolist() == pytest.approx(enumerated(STEPS[name], *laws), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMED)
+@examples(30)
+@given(laws=pairs_of_laws())
+def test_no_fault_shows_where_draft_and_target_agree(name: str, laws: Laws) -> None:
+    """Which is why every suite has a pair with a bad draft."""
+    p, _ = laws
+    assert NAMED[name](p, p).tolist() == pytest.approx(p.tolist(), abs=1e-12)
+
+
+@examples(60)
+@given(laws=pairs_of_laws())
+def test_without_a_fault_it_is_the_target(laws: Laws) -> None:
+    p, q = laws
+    for law in (leak(p, q, 0.0), over_accept(p, q, 1.0)):
+        assert law.tolist() == pytest.approx(p.tolist(), abs=1e-12)
+
+
+def test_rows_are_independent() -> None:
+    """They are applied to whole tables of laws at once."""
+    p, q = torch.rand(2, 3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
+    for fault in NAMED.values():
+        one_by_one = [[fault(p[i, j], q[i, j]) for j in range(4)] for i in range(3)]
+        torch.testing.assert_close(fault(p, q), torch.stack([torch.stack(r) for r in one_by_one]))
+
+
+def test_by_hand() -> None:
+    """p = (.8, .2), q = (.4, .6): .6 is kept as it is, .4 is rejected."""
+    p, q = torch.tensor([0.8, 0.2]), torch.tensor([0.4, 0.6])
+    assert resample_from_target(p, q).tolist() == pytest.approx([0.4 + 0.4 * 0.8, 0.2 + 0.4 * 0.2])
+    assert over_accept(p, q, 1.5).tolist() == pytest.approx([0.4 + 0.3, 0.3])
+    assert leak(p, q, 0.5).tolist() == pytest.approx([0.6, 0.4])
