@@ -16,7 +16,7 @@ from transformers import DynamicCache, PreTrainedModel
 from harness.contract import Request
 from harness.models import ModelPair
 from reference_impl import sampling
-from reference_impl.cache import fit_vocabulary
+from reference_impl.cache import cache_argument, fit_vocabulary
 
 ENUMERABLE = 300_000  # cells of a joint law that we are willing to compute
 
@@ -130,32 +130,43 @@ def greedy_divergences(
 
 
 @torch.inference_mode()
-def noise(pair: ModelPair, prompt: Sequence[int], tokens: int = 24) -> float:
-    """How much this model's logits move when the same prefix is computed in other shapes.
+def noise(pair: ModelPair, prompt: Sequence[int], tokens: int = 48) -> float:
+    """How far the gap of the two best logits moves when a text is scored whole or in blocks.
 
-    The largest absolute difference between one pass over the whole text, and blocks of 1 and of
-    5 tokens with a cache. A greedy choice between logits nearer than that is a near-tie.
+    Floating point addition is not associative: a target that scores several positions in one
+    call gives logits that differ in their last digits from those of one position a call. The
+    largest change over all positions of a greedy text, cached in blocks of 1 and of 5 tokens.
+    Not of all logits: those of unlikely tokens move more, and decide nothing. Tokens that tie
+    exactly however they are computed do not part: between them there is no noise.
     """
-    text = greedy_path(pair, prompt, tokens)
+    text = [*prompt, *greedy_path(pair, prompt, tokens)]
     ids = torch.tensor([text], device=pair.device)
-    whole = pair.target(input_ids=ids, use_cache=False).logits[0]
-    return max(float((whole - _blocked(pair.target, ids, width)).abs().max()) for width in (1, 5))
+    whole = pair.target(input_ids=ids, use_cache=False).logits[0, :, : pair.vocab_size].float()
+    best = whole.topk(2).indices
+
+    def gaps(logits: Tensor) -> Tensor:
+        first, second = logits.gather(1, best).unbind(1)
+        return first - second
+
+    blocked = [_blocked(pair.target, ids, width)[:, : pair.vocab_size].float() for width in (1, 5)]
+    return max(float((gaps(whole) - gaps(logits)).abs().max()) for logits in blocked)
 
 
+@torch.inference_mode()
 def greedy_path(pair: ModelPair, prompt: Sequence[int], tokens: int) -> list[int]:
-    """``prompt`` and what the target says after it, at most ``tokens`` long, uncached."""
+    """What the target says after ``prompt``, at most ``tokens`` ids, uncached."""
     text = list(prompt)
     for _ in range(min(tokens, pair.context_length - len(text))):
         ids = torch.tensor([text], device=pair.device)
         logits = pair.target(input_ids=ids, use_cache=False).logits[0, -1, : pair.vocab_size]
         text.append(int(logits.argmax()))
-    return text
+    return text[len(prompt) :]
 
 
 def _blocked(model: PreTrainedModel, ids: Tensor, width: int) -> Tensor:
-    cache, rows = DynamicCache(config=model.config), []
+    cache, rows = {cache_argument(model): DynamicCache(config=model.config)}, []
     for start in range(0, ids.shape[1], width):
         block = ids[:, start : start + width]
-        output = model(block, past_key_values=cache, use_cache=True)
+        output = model(input_ids=block, use_cache=True, **cache)
         rows.append(output.logits[0])
     return torch.cat(rows)

@@ -112,7 +112,7 @@ class CachedModel:
         )
         names = inspect.signature(model.forward).parameters
         self._keeps = "logits_to_keep" in names
-        self._cache_name = "cache" if "cache" in names else "past_key_values"  # renamed in 5.2x
+        self._cache_name = cache_argument(model)
 
     def prefill(self, ids: Tensor) -> None:
         """Feed the first T tokens of every row, [B, T]; shorter rows are padded at the end."""
@@ -183,6 +183,11 @@ class CachedModel:
         for layer in self._cache.layers:
             if layer.is_initialized:
                 layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """Name under which a model takes its cache; transformers renamed it in 5.2x."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def fit_vocabulary(logits: Tensor, vocab: int) -> Tensor:

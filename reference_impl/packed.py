@@ -10,7 +10,7 @@ makes verifying a block cost about what one token costs. The layout is the one t
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -65,12 +65,12 @@ def with_packed_linears(model: Model) -> Model:
     return packed
 
 
-def _packable(module: nn.Module) -> bool:
+def _packable(module: nn.Module) -> TypeGuard[nn.Linear]:
     return (
         type(module) is nn.Linear
         and module.weight.device.type == "cpu"
         and module.weight.dtype is torch.float32
         and module.weight.numel() >= _LARGE
-        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )

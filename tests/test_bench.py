@@ -1,4 +1,4 @@
-"""The timing loop, the triage of divergences, and the figures made of the rows."""
+"""The timing loop, its judgement of divergences, and the figures made of the rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from harness.bench.comparison import baseline_of, compare
 from harness.bench.estimate import geometric_mean
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
 from harness.bench.summary import judge, repetition, summarise
-from harness.bench.triage import Divergence, common_prefix, make_triage, noise_level
 from harness.bench.workload import Prompt, load_workload
+from harness.checks import greedy as greedy_checks
 from harness.contract import CAPABILITIES, Completion, Request, Round
 from harness.models import ModelPair, load_pair
 from harness.record import GenerationRow
@@ -47,15 +48,15 @@ def says(*tokens: int, reason: Any = "length", rounds: list[Round] | None = None
     return Completion(tokens=list(tokens), finish_reason=reason, rounds=rounds)
 
 
-def is_fault(*_: object) -> Divergence:
-    return Divergence("fault", "here")
+def wrong_if_speculative(request: Request, completion: Completion) -> tuple[str, dict[str, Any]]:
+    return ("here" if request.speculate and completion.tokens != [5, 6, 7, 8] else ""), {}
 
 
 def rows_of(
-    decoder: Any, settings: Settings = SETTINGS, triage: Any = is_fault
+    decoder: Any, settings: Settings = SETTINGS, judge: Any = wrong_if_speculative
 ) -> list[GenerationRow]:
     trials = schedule(["scripted"], PROMPTS, 1, 0)
-    return list(measure({"scripted": decoder}, trials, settings, triage))
+    return list(measure({"scripted": decoder}, trials, settings, judge))
 
 
 def row(
@@ -168,32 +169,21 @@ def test_garbage_gives_an_error_row_and_the_run_goes_on(answer: Any, words: str)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (says(5, 6, 7, 8, 9), "5 tokens, at most 4 were asked for"),
-        (says(5, 6), "ends after 2 of 4 tokens without EOS"),
-        (says(5, 0, 7, 8), "goes on after EOS"),
-        (says(5, 6, 7, 8, reason="eos"), "does not end with EOS"),
+        (says(5, 6, 7, 8, 9), "output goes on after length at token 4 of 5"),
+        (says(5, 6), "output ends after 2 tokens for no reason"),
+        (says(5, 0, 7, 8), "output goes on after eos at token 2 of 4"),
+        (says(5, 6, 7, 8, reason="eos"), "finish_reason is 'eos', expected 'length'"),
     ],
 )
-def test_broken_promise_of_both_arms_is_no_pass(answer: Completion, words: str) -> None:
+def test_wrong_end_of_both_arms_is_no_pass(answer: Completion, words: str) -> None:
     settings = Settings(max_new_tokens=4, draft_tokens=3, vocab_size=64, eos=(0,))
     found = rows_of(Scripted(answer, answer), settings)
     assert all(words in r.error for r in found)
 
 
-def test_divergence_is_a_fault_and_so_is_another_finish_reason() -> None:
+def test_divergence_is_a_fault() -> None:
     fault = rows_of(Scripted(says(5, 6, 7, 8), says(5, 6, 9, 8)))[0]
     assert (fault.identical, fault.fault) == (False, "here")
-    settings = Settings(max_new_tokens=4, draft_tokens=3, vocab_size=64, eos=(8,))
-    ends = Scripted(says(5, 6, 7, 8, reason="eos"), says(5, 6, 7, 8))
-    reason = rows_of(ends, settings)[0]
-    assert reason.identical is False
-    assert "finish reason is 'length', plain decoding says 'eos'" in reason.fault
-
-
-def test_near_tie_does_not_excuse_a_broken_promise() -> None:
-    decoder = Scripted(says(5, 6, 7, 8), says(5, 6, 9, 8, 1))
-    found = rows_of(decoder, triage=lambda *_: Divergence("near_tie", "close"))[0]
-    assert (found.near_tie, found.fault) == ("", "5 tokens, at most 4 were asked for")
 
 
 def test_sampled_rows_are_not_compared_but_their_form_is() -> None:
@@ -202,7 +192,7 @@ def test_sampled_rows_are_not_compared_but_their_form_is() -> None:
     assert [r.identical for r in found] == [None, None]
     assert judge(found).status is Status.INCONCLUSIVE
     short = rows_of(Scripted(says(5, 6, 7, 8), says(1)), settings)
-    assert "ends after 1 of 4" in short[0].error
+    assert "ends after 1 tokens for no reason" in short[0].error
 
 
 def test_same_seed_for_both_arms_where_the_decoder_takes_one() -> None:
@@ -231,13 +221,13 @@ def test_the_reference_on_a_tiny_pair() -> None:
     settings = Settings(max_new_tokens=12, draft_tokens=3, vocab_size=pair.vocab_size)
     decoders = {"reference": load_decoder("reference", pair)}
     trials = schedule(["reference"], prompts, 1, 0)
-    found = list(measure(decoders, trials, settings, make_triage(pair, prompts[0].ids)))
+    found = list(measure(decoders, trials, settings, partial(greedy_checks.problem_of, pair)))
     assert [len(r.tokens) for r in found] == [12] * 4
     assert judge(found).status is Status.PASS
     assert all(sum(r.accepted or []) + len(r.accepted or []) == 12 for r in found)
 
 
-# Triage
+# Judgement of divergences
 
 
 @pytest.fixture(scope="module")
@@ -248,69 +238,54 @@ def ties() -> ModelPair:
 @pytest.fixture(scope="module")
 def greedy(ties: ModelPair) -> list[int]:
     """The plain output of the prompt 1, 2, 3: all even, its odd neighbours tie with it."""
-    request = Request(prompt=(1, 2, 3), max_new_tokens=6, speculate=False)
+    request = Request(prompt=(1, 2, 3), max_new_tokens=4, speculate=False)
     return load_decoder("reference", ties).generate([request])[0].tokens
+
+
+def row_of(pair: ModelPair, plain: list[int], speculative: list[int]) -> GenerationRow:
+    decoder = Scripted(says(*plain), says(*speculative))
+    return rows_of(decoder, judge=partial(greedy_checks.problem_of, pair))[0]
+
+
+def wrong_at(output: list[int], position: int) -> list[int]:
+    return [*output[:position], (output[position] + 8) % 64, *output[position + 1 :]]
 
 
 def test_tied_token_is_a_near_tie_where_there_is_noise(
     ties: ModelPair, greedy: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.bench.triage.noise_level", lambda *_: 1e-5)
-    other = [*greedy[:3], greedy[3] + 1, 7, 7]
-    found = make_triage(ties, (1, 2, 3, 4, 5))((1, 2, 3), greedy, other)
-    assert found.kind == "near_tie"
-    assert f"new token 4 is {greedy[3] + 1}, plain decoding has {greedy[3]}" in found.message
-    assert "noise 1e-05" in found.message
+    monkeypatch.setattr("harness.checks.greedy._noise", lambda _: 1e-5)
+    found = row_of(ties, greedy, [*greedy[:3], greedy[3] + 1])
+    assert (found.fault, found.error, found.identical) == ("", "", False)
+    assert f"token 3: {greedy[3] + 1} for {greedy[3]}, gap 0" in found.near_tie
 
 
 def test_exact_tie_without_noise_must_break_as_plain_decoding_breaks_it(
-    ties: ModelPair, greedy: list[int], monkeypatch: pytest.MonkeyPatch
+    ties: ModelPair, greedy: list[int]
 ) -> None:
-    monkeypatch.setattr("harness.bench.triage.noise_level", lambda *_: 0.0)
-    other = [*greedy[:3], greedy[3] + 1, 7, 7]
-    found = make_triage(ties, (1, 2, 3, 4, 5))((1, 2, 3), greedy, other)
-    assert found.kind == "fault"
-    assert "exactly tied" in found.message
+    found = row_of(ties, greedy, [*greedy[:3], greedy[3] + 1])
+    assert f"token 3 is {greedy[3] + 1}, plain decoding gives {greedy[3]}" in found.fault
 
 
 def test_wrong_token_is_a_fault_even_where_there_are_ties(
     ties: ModelPair, greedy: list[int]
 ) -> None:
-    wrong = [*greedy[:2], (greedy[2] + 8) % 64, 7, 7, 7]
-    found = make_triage(ties, (1, 2, 3, 4, 5))((1, 2, 3), greedy, wrong)
-    assert found.kind == "fault"
-    assert "logits better" in found.message
+    found = row_of(ties, greedy, wrong_at(greedy, 2))
+    assert f"token 2 is {(greedy[2] + 8) % 64}, plain decoding gives {greedy[2]}" in found.fault
 
 
 def test_plain_output_that_is_not_the_targets_is_an_error(
     ties: ModelPair, greedy: list[int]
 ) -> None:
-    wrong = [*greedy[:2], (greedy[2] + 8) % 64, 7, 7, 7]
-    found = make_triage(ties, (1, 2, 3, 4, 5))((1, 2, 3), wrong, greedy)
-    assert found.kind == "error"
-    assert "plain decoding is not the target's" in found.message
+    for speculative in (greedy, wrong_at(greedy, 1)):
+        found = row_of(ties, wrong_at(greedy, 2), speculative)
+        assert "plain decoding is not the target's: token 2" in found.error
+        assert not found.fault
 
 
-def test_missing_end_is_a_fault(ties: ModelPair, greedy: list[int]) -> None:
-    found = make_triage(ties, (1, 2, 3))((1, 2, 3), greedy, greedy[:4])
-    assert found == Divergence("fault", "4 tokens, plain decoding has 6; the rest is equal")
-
-
-def test_noise_is_small_and_measured_once(ties: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 <= noise_level(ties, range(20)) < 1e-3
-    calls: list[object] = []
-    monkeypatch.setattr("harness.bench.triage.noise_level", lambda *a: calls.append(a) or 1e-5)
-    triage = make_triage(ties, (1, 2, 3))
-    for _ in range(3):
-        triage((1, 2, 3), [1, 2], [1, 3])
-    assert len(calls) == 1
-
-
-def test_common_prefix() -> None:
-    assert [common_prefix(a, [1, 2, 3]) for a in ([1, 2, 3, 4], [1, 9], [], [1, 2])] == [3, 1, 0, 2]
-
-
-# Figures
+def test_short_output_is_a_fault(ties: ModelPair, greedy: list[int]) -> None:
+    found = row_of(ties, greedy, greedy[:3])
+    assert found.fault == "output ends after 3 tokens for no reason"
 
 
 def test_geometric_mean_and_interval() -> None:

@@ -12,12 +12,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, cast
 
-from harness.bench.triage import Triage
 from harness.bench.workload import Prompt
-from harness.contract import Completion, Decoder, Request, Round, Sampling
+from harness.checks.greedy import wrong_end
+from harness.contract import Completion, Decoder, FinishReason, Request, Round, Sampling
 from harness.record import GenerationRow
+
+Judge = Callable[[Request, Completion], tuple[str, dict[str, Any]]]
+"""What is wrong with a greedy completion, and the evidence: ``checks.greedy.problem_of`` a pair."""
 
 Arm = Literal["plain", "speculative"]
 ARMS: tuple[Arm, Arm] = ("plain", "speculative")
@@ -56,6 +59,11 @@ class Outcome:
     rounds: list[Round] | None = None
     error: str = ""
 
+    def completion(self) -> Completion:
+        """The outcome as a check takes it."""
+        reason = cast(FinishReason, self.finish_reason)
+        return Completion(tokens=self.tokens, finish_reason=reason)
+
 
 def schedule(
     decoders: Sequence[str], prompts: Sequence[Prompt], repeats: int, seed: int
@@ -91,7 +99,7 @@ def measure(
     decoders: Mapping[str, Decoder],
     trials: Sequence[Trial],
     settings: Settings,
-    triage: Triage,
+    judge: Judge,
     synchronise: Callable[[], None] = lambda: None,
 ) -> Iterator[GenerationRow]:
     """Run the trials, one row each; a decoder that fails gives a row that says so.
@@ -101,8 +109,8 @@ def measure(
     decoders : mapping of str to Decoder
     trials : sequence of Trial
     settings : Settings
-    triage : callable
-        Asked about every divergence of greedy outputs.
+    judge : callable
+        Asked where greedy outputs differ: which of them is the target's?
     synchronise : callable
         Waits for the device, before the clock is read.
     """
@@ -120,7 +128,7 @@ def measure(
             for arm in (trial.first, second)
         }
         request = make_request(decoder, trial, settings, "speculative")
-        yield make_row(trial, request, outcomes["plain"], outcomes["speculative"], triage)
+        yield make_row(trial, request, outcomes["plain"], outcomes["speculative"], judge)
 
 
 def make_request(
@@ -173,46 +181,30 @@ def _checked(answers: Sequence[Completion], seconds: float, vocab_size: int) -> 
     return Outcome(tokens, seconds, str(answer.finish_reason), rounds, error)
 
 
-def broken_promise(outcome: Outcome, request: Request) -> str:
-    """What the request asked for and the output does not keep, or nothing."""
-    count, asked = len(outcome.tokens), request.max_new_tokens
-    if count > asked:
-        return f"{count} tokens, at most {asked} were asked for"
-    if any(token in request.eos for token in outcome.tokens[:-1]):
-        return "goes on after EOS"
-    ended = outcome.tokens[-1] in request.eos
-    if outcome.finish_reason == "eos" and not ended:
-        return "says that EOS ended it, but does not end with EOS"
-    if count < asked and not ended:
-        return f"ends after {count} of {asked} tokens without EOS"
-    return ""
-
-
 def make_row(
-    trial: Trial, request: Request, plain: Outcome, speculative: Outcome, triage: Triage
+    trial: Trial, request: Request, plain: Outcome, speculative: Outcome, judge: Judge
 ) -> GenerationRow:
     """Compare both outcomes of a trial."""
     greedy = request.sampling.greedy
     identical, near_tie, fault, error = None, "", "", ""
-    if plain.error or (promise := broken_promise(plain, request)):
-        error = f"plain decoding: {plain.error or promise}"
+    if plain.error or (broken := wrong_end(request, plain.completion())):
+        error = f"plain decoding: {plain.error or broken}"
     elif speculative.error:
         error = f"speculative decoding: {speculative.error}"
-    elif greedy and speculative.tokens != plain.tokens:
+    elif not greedy:
+        if broken := wrong_end(request, speculative.completion()):
+            error = f"speculative decoding: {broken}"
+    elif speculative.completion() == plain.completion():
+        identical = True
+    else:
         identical = False
-        divergence = triage(request.prompt, plain.tokens, speculative.tokens)
-        found = {divergence.kind: divergence.message}
-        near_tie, fault, error = (found.get(kind, "") for kind in ("near_tie", "fault", "error"))
-        # A near tie excuses another token, not a broken promise after it.
-        if near_tie and (promise := broken_promise(speculative, request)):
-            near_tie, fault = "", promise
-    elif greedy:
-        identical = speculative.finish_reason == plain.finish_reason
-        if not identical:
-            reasons = f"{speculative.finish_reason!r}, plain decoding says {plain.finish_reason!r}"
-            fault = f"same ids, but the finish reason is {reasons}"
-    elif promise := broken_promise(speculative, request):
-        error = f"speculative decoding: {promise}"
+        of_plain, plain_evidence = judge(request, plain.completion())
+        fault, evidence = judge(request, speculative.completion())
+        if of_plain:
+            fault, error = "", f"plain decoding is not the target's: {of_plain}"
+        elif not fault:  # then one of the two took the other token of a near-tie
+            ties = [*evidence.get("near_ties", []), *plain_evidence.get("near_ties", [])]
+            near_tie = "; ".join(ties)
     rounds = speculative.rounds
     return GenerationRow(
         decoder=trial.decoder,

@@ -23,16 +23,15 @@ from harness.verdict import Status, Verdict
 from reference_impl.autoregressive import finished
 from reference_impl.cache import sliding_window
 
-NOISE_MARGIN = 4.0  # times the largest difference seen between shapes of the same computation
+NOISE_MARGIN = 4.0  # the noise is the largest of a sample, and a decoder's kernels have theirs
 
 
 def near_tie(pair: ModelPair, divergence: oracle.Divergence) -> bool:
-    """Whether the two logits are nearer than this model's numerical noise, but no exact tie.
+    """Whether the two logits are nearer than this model's numerical noise.
 
-    An exact tie is no excuse: it must break as plain decoding breaks it.
+    Where there is none an exact tie is no excuse: it must break as plain decoding breaks it.
     """
-    noise = NOISE_MARGIN * _noise(pair)
-    return 0 < divergence.gap <= noise
+    return divergence.gap < NOISE_MARGIN * _noise(pair)
 
 
 _noises: dict[str, float] = {}
@@ -61,7 +60,7 @@ def wrong_end(request: Request, completion: Completion) -> str:
 
 def judge(subject: Subject, name: str, request: Request, completion: Completion) -> Verdict:
     """Judge one greedy completion against the oracle; ERROR where the plain arm fails as well."""
-    problem, evidence = _problem(subject.pair, request, completion)
+    problem, evidence = problem_of(subject.pair, request, completion)
     if not problem:
         return Verdict(
             check=name, status=Status.PASS, message="equal to plain decoding", evidence=evidence
@@ -71,7 +70,7 @@ def judge(subject: Subject, name: str, request: Request, completion: Completion)
         plain = msgspec.structs.replace(request, speculate=False)
         own = subject.ask_one(plain)
         evidence["plain_tokens"] = own.tokens
-        if _problem(subject.pair, plain, own)[0]:
+        if problem_of(subject.pair, plain, own)[0]:
             status = Status.ERROR
             blame = (
                 "; its own plain decoding differs from the target too: speculation is not to blame"
@@ -85,9 +84,13 @@ def judge(subject: Subject, name: str, request: Request, completion: Completion)
     )
 
 
-def _problem(
+def problem_of(
     pair: ModelPair, request: Request, completion: Completion
 ) -> tuple[str, dict[str, Any]]:
+    """What is wrong with a greedy completion, empty if nothing is, and the evidence.
+
+    Divergences that are near-ties are no problem; they are listed under ``near_ties``.
+    """
     evidence: dict[str, Any] = {}
     ties = []
     asked_for = completion.tokens[: request.max_new_tokens]  # what is beyond is a wrong end

@@ -42,7 +42,7 @@ def _requests(subject: Subject, budget: Budget, k: int, seed: int) -> Iterator[R
     pair = subject.pair
     prompt = random_prompt(pair, 4 + seed, budget.seed + seed)
     horizon = 2 * k + 6
-    path = oracle.greedy_path(pair, prompt, horizon)[len(prompt) :]
+    path = oracle.greedy_path(pair, prompt, horizon)
     for offset in range(k + 3):
         token = path[offset]
         yield Request(prompt=prompt, max_new_tokens=horizon, draft_tokens=k, eos=(token,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,8 +16,8 @@ from harness.adapters import DecoderError, load_decoder
 from harness.bench.estimate import CONFIDENCE
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
 from harness.bench.profiles import PROFILES
-from harness.bench.triage import make_triage
 from harness.bench.workload import WorkloadError, load_workload
+from harness.checks import greedy
 from harness.contract import Decoder
 from harness.models import ModelPair, PairError, load_pair
 from harness.record import (
@@ -72,8 +73,8 @@ def run(options: Options) -> Path:
     missing = {name: missing_capabilities(decoder, settings) for name, decoder in decoders.items()}
     able = [name for name in decoders if not missing[name]]
     trials = schedule(able, prompts, profile.repeats, options.seed)
-    triage = make_triage(pair, [token for prompt in prompts for token in prompt.ids])
-    rows = measure(decoders, trials, settings, triage, _synchroniser(pair.device))
+    judge = functools.partial(greedy.problem_of, pair)
+    rows = measure(decoders, trials, settings, judge, _synchroniser(pair.device))
     header = _header(options, pair, decoders)
     if disturbed := busy(header):
         print(f"note: the machine was {disturbed}", file=sys.stderr)
