@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strategies import examples
 from torch import Tensor
 
+from harness.checks.distribution import EFFECT, EFFECT_OF_ANY_DRAFT
 from harness.checks.exact_law import distributions, output_law
 from harness.contract import Completion
 from harness.stats.faults import NAMED, leak, over_accept, resample_from_target
@@ -55,12 +56,17 @@ def lenient(factor: float) -> Step:
     return step
 
 
+def sharpened(p: Tensor, q: Tensor, randomness: Randomness) -> int:
+    return int(p.argmax()) if randomness.flip(0.1) else randomness.choice(p)
+
+
 STEPS = {
     "drafted tokens are accepted unverified": accept_all,
     "3 in 10 tokens come from the draft": leaky,
     "rejected tokens are drawn from the target instead of the residual": from_target,
     "over-acceptance by a factor of 1.1": lenient(1.1),
     "over-acceptance by a factor of 1.5": lenient(1.5),
+    "1 in 10 tokens is the most likely one instead of a draw": sharpened,
 }
 
 
@@ -80,13 +86,22 @@ def test_a_fault_has_the_law_of_the_step_that_has_it(name: str, laws: Laws) -> N
     assert found.tolist() == pytest.approx(enumerated(STEPS[name], *laws), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", sorted(STEPS.keys() - {EFFECT_OF_ANY_DRAFT}))
 @examples(30)
 @given(laws=pairs_of_laws())
-def test_no_fault_shows_where_draft_and_target_agree(name: str, laws: Laws) -> None:
-    """Which is why every suite has a pair with a bad draft."""
+def test_no_fault_of_acceptance_shows_where_draft_and_target_agree(name: str, laws: Laws) -> None:
+    """Which is why a check of sampled output needs another effect there."""
     p, _ = laws
     assert NAMED[name](p, p).tolist() == pytest.approx(p.tolist(), abs=1e-12)
+
+
+@examples(30)
+@given(laws=pairs_of_laws())
+def test_what_does_not_depend_on_the_draft_shows_with_any(laws: Laws) -> None:
+    p, q = laws
+    fault = NAMED[EFFECT_OF_ANY_DRAFT]
+    assert fault(p, p).tolist() == fault(p, q).tolist()
+    assert (fault(p, p).tolist() == pytest.approx(p.tolist())) == (p.max() == 1)
 
 
 @examples(60)
@@ -104,6 +119,10 @@ def test_rows_are_independent() -> None:
     for fault in NAMED.values():
         one_by_one = [[fault(p[i, j], q[i, j]) for j in range(4)] for i in range(3)]
         torch.testing.assert_close(fault(p, q), torch.stack([torch.stack(r) for r in one_by_one]))
+
+
+def test_the_effects_that_set_the_sample_size_are_named() -> None:
+    assert {EFFECT, EFFECT_OF_ANY_DRAFT} < NAMED.keys()
 
 
 def test_by_hand() -> None:

@@ -23,7 +23,9 @@ from harness.verdict import Status, Verdict
 
 TOKENS = 3  # of the joint law
 POWER = 0.99
-EFFECT = "over-acceptance by a factor of 1.1"  # what the sample size is computed for
+EFFECT = "over-acceptance by a factor of 1.1"  # what the sample size is computed for,
+# or, where the draft is the target and hides every fault of acceptance:
+EFFECT_OF_ANY_DRAFT = "1 in 10 tokens is the most likely one instead of a draw"
 
 SETTINGS: Mapping[str, Sampling] = {
     "T=1": Sampling(temperature=1.0),
@@ -63,7 +65,9 @@ def joint(subject: Subject, budget: Budget, setting: str, draft_tokens: int) -> 
     alternatives = {name: oracle.joint(fault(p, q)).numpy() for name, fault in faults.NAMED.items()}
     tests = 2  # Pearson and G share the level; Bonferroni inside is Holm's worst case
     alpha = budget.alpha / tests
-    needed = chi_square.samples_needed(law, alternatives[EFFECT], alpha, POWER)
+    hidden = np.allclose(alternatives[EFFECT], law, rtol=1e-6)
+    effect = alternatives[EFFECT_OF_ANY_DRAFT if hidden else EFFECT]
+    needed = chi_square.samples_needed(law, effect, alpha, POWER)
     samples = min(needed, budget.samples)
     visible = [
         name

@@ -35,6 +35,12 @@ def resample_from_target(p: Tensor, q: Tensor) -> Tensor:
     return kept + _rejected(kept) * p
 
 
+def sharpen(p: Tensor, q: Tensor, rate: float) -> Tensor:
+    """A share of tokens is the most likely one instead of a draw, whatever the draft."""
+    best = torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).to(p.dtype)
+    return (1 - rate) * p + rate * best
+
+
 def _rejected(kept: Tensor) -> Tensor:
     """Probability that nothing was kept; rounding must not make it negative."""
     return (1 - kept.sum(-1, keepdim=True)).clamp(min=0)
@@ -46,4 +52,5 @@ NAMED: Mapping[str, Fault] = {
     "rejected tokens are drawn from the target instead of the residual": resample_from_target,
     "over-acceptance by a factor of 1.1": lambda p, q: over_accept(p, q, 1.1),
     "over-acceptance by a factor of 1.5": lambda p, q: over_accept(p, q, 1.5),
+    "1 in 10 tokens is the most likely one instead of a draw": lambda p, q: sharpen(p, q, 0.1),
 }
