@@ -128,7 +128,7 @@ def _counts(subject: Subject, request: Request, samples: int, vocab: int) -> NDA
     base = vocab ** np.arange(TOKENS - 1, -1, -1)
     completions = subject.ask(requests)
     for completion in completions:
-        if len(completion.tokens) < TOKENS:
+        if len(completion.tokens) != request.max_new_tokens:
             problem = f"{len(completion.tokens)} tokens of {request.max_new_tokens} asked for"
             raise Refused(problem, [request])
     cells = [int(np.dot(c.tokens[:TOKENS], base)) for c in completions]

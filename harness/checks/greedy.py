@@ -114,6 +114,9 @@ def problem_of(
 def judge_all(subject: Subject, name: str, requests: Sequence[Request], ruled_out: str) -> Verdict:
     """Judge greedy requests one at a time; the first that is wrong decides."""
     supported = [request for request in requests if subject.supports(request)]
+    needed = {name for request in requests for name in request.capabilities()}
+    if missing := sorted(needed - subject.decoder.capabilities):
+        ruled_out += f" (not asked for, being undeclared: {', '.join(missing)})"
     if not supported:
         message = "no request of this check is within the declared capabilities"
         return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
