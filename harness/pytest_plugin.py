@@ -74,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_expectations_key] = Expectations.read(
             config.getoption("xfails_file"), config.getoption("skips_file")
         )
+        if config.getoption("results"):
+            _check_writable(Path(config.getoption("results")))
     except (ValueError, ExpectationsError) as error:
         pytest.exit(f"error: {error}", returncode=2)
 
@@ -106,6 +108,14 @@ def _check_options(config: pytest.Config) -> None:
             ) from None
         if option("pair"):
             check_name(option("pair"))
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise ValueError(f"cannot write --results {path}: {error.strerror}") from None
 
 
 def _options(config: pytest.Config) -> dict[str, str]:
@@ -173,12 +183,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if _is_worker(config):
         return
-    writer = None
-    if path := config.getoption("results"):
-        try:
-            writer = _open_record(config, Path(path))
-        except OSError as error:
-            pytest.exit(f"error: cannot write --results {path}: {error.strerror}", returncode=2)
+    path = config.getoption("results")
+    writer = _open_record(config, Path(path)) if path else None
     config.pluginmanager.register(_Recorder(config, writer), "specdec-recorder")
 
 
@@ -270,11 +276,11 @@ def pytest_runtest_makereport(
     # A crash has no verdict yet; whether it was expected is the report's business.
     error = call.excinfo
     if verdict is None and error and not error.errisinstance(pytest.skip.Exception):
-        name = f"{item.path.stem.removeprefix('test_')}.{item.name.split('[')[0]}"
+        suite, test = (n.removeprefix("test_") for n in (item.path.stem, item.name.split("[")[0]))
         message = str(error.value)
         if not error.errisinstance(pytest.fail.Exception):
             message = f"{error.typename}: {message}"
-        verdict = Verdict(check=name, status=Status.ERROR, message=message)
+        verdict = Verdict(check=f"{suite}.{test}", status=Status.ERROR, message=message)
     if verdict is not None:
         report.user_properties.append(("verdict", msgspec.to_builtins(verdict)))
     return report

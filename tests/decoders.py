@@ -191,6 +191,11 @@ def cannot_be_built(pair: ModelPair) -> Wrong:
     raise RuntimeError("no licence found")
 
 
+def refuses_the_pair(pair: ModelPair) -> Wrong:
+    """Its factory wants another pair."""
+    raise ValueError("only for large models")
+
+
 def declares_little(pair: ModelPair) -> Wrong:
     """Greedy decoding, and nothing else."""
     decoder = Wrong(pair, asked())
