@@ -133,8 +133,10 @@ def test_the_header_says_what_is_tested(suites: Suites) -> None:
 
 def test_options_reach_the_decoder_and_the_budget(suites: Suites) -> None:
     options = ["--decoder=decoders:longer", "--draft-tokens=2", "--decoder-option=by=1"]
-    [row] = suites(GREEDY, *options).verdicts
+    [row] = suites(GREEDY, *options, "--pair=micro-bad").verdicts
     assert row.verdict.status is Status.FAIL
+    assert max(row.verdict.evidence["got"]) < 8
+    assert "load_pair(name='micro-bad', " in row.verdict.repro
     assert "draft_tokens=2" in row.verdict.repro
     assert "load_decoder('decoders:longer', pair, {'by': '1'})" in row.verdict.repro
     [row] = suites(GREEDY, "--draft-tokens=2", "--seed=3").verdicts
