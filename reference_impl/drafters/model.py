@@ -28,7 +28,8 @@ class ModelDrafter:
     """
 
     def __init__(self, draft: PreTrainedModel, vocab: int) -> None:
-        self.draft = with_packed_linears(draft.eval())
+        dtype = getattr(draft, "packed_dtype", None)
+        self.draft = with_packed_linears(draft.eval(), dtype)
         self.vocab = vocab
 
     def start(self, batch: Batch, capacity: int) -> None:

@@ -13,7 +13,6 @@ import json
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
@@ -35,12 +34,19 @@ class ReducedHead(torch.nn.Module):
     def __init__(self, rows: torch.Tensor, vocabulary: torch.Tensor) -> None:
         super().__init__()
         self.size = rows.shape[0]
-        self.weight = torch.nn.Parameter(rows.detach()[vocabulary].clone(), requires_grad=False)
+        self.rows = torch.nn.Linear(rows.shape[1], len(vocabulary), bias=False, device="meta")
+        kept = rows.detach()[vocabulary].clone()
+        self.rows.weight = torch.nn.Parameter(kept, requires_grad=False)
         self.vocabulary: torch.Tensor
         self.register_buffer("vocabulary", vocabulary)
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """The kept rows, [R, hidden]."""
+        return self.rows.weight
+
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        reduced = F.linear(hidden, self.weight)
+        reduced: torch.Tensor = self.rows(hidden)
         full = reduced.new_full((*reduced.shape[:-1], self.size), -torch.inf)
         return full.index_copy_(-1, self.vocabulary, reduced)
 
@@ -50,6 +56,9 @@ class ReducedVocabLlama(LlamaForCausalLM):  # type: ignore[misc]
 
     Build it with `build_reduced_draft` or `load_reduced_draft`.
     """
+
+    # Of its linear layers on a CPU: its file is bfloat16, and whatever its law, it is a law.
+    packed_dtype = torch.bfloat16
 
     # The head is a copy of some rows, which no tying may overwrite.
     _tied_weights_keys: dict[str, str] = {}  # noqa: RUF012
