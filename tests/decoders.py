@@ -203,6 +203,22 @@ def declares_little(pair: ModelPair) -> Wrong:
     return decoder
 
 
+class RaisingPage(PageDecoder):
+    """The page, out of order."""
+
+    @staticmethod
+    def rule(*_: Any) -> Completion:
+        raise KeyError("weights")
+
+
+class MutePage(PageDecoder):
+    """The page, answering nothing."""
+
+    @staticmethod
+    def rule(*_: Any) -> Completion:
+        return Completion(tokens=[], finish_reason="length")
+
+
 class MisnamedEnd(PageDecoder):
     """The page, with ``stop`` for every finish reason: wrong on every table, soon shrunk."""
 

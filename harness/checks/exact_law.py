@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.checks.budget import Budget
-from harness.checks.subject import Subject, check
+from harness.checks.subject import Subject, check, malformed
 from harness.contract import Completion, Request
 from harness.verdict import Status, Verdict
 from reference_impl.autoregressive import Laws, finished
@@ -106,14 +106,18 @@ def cases(draw: st.DrawFn) -> tuple[Table, Table, Request]:
         eos=draw(st.just(()) | tokens.map(lambda token: (token,))),
         stop=draw(st.just(()) | stops),
     )
-    lengths = range(request.max_new_tokens)
-    row = distributions(vocab)
-    p = [[draw(row) for _ in range(vocab)] for _ in lengths]
+
+    def table() -> Table:
+        # A few rows, each in several places: soon drawn, and soon shrunk.
+        row = st.sampled_from(draw(st.lists(distributions(vocab), min_size=1, max_size=4)))
+        return [[draw(row) for _ in range(vocab)] for _ in range(request.max_new_tokens)]
+
+    p = table()
     kind = draw(st.sampled_from(["any", "any", "any", "same", "disjoint"]))
     if kind == "same":
         return p, p, request
     if kind == "any":
-        return p, [[draw(row) for _ in range(vocab)] for _ in lengths], request
+        return p, table(), request
     p = [[_halved(r, 0) for r in rows] for rows in p]
     return p, [[_halved(r, 1) for r in rows] for rows in p], request
 
@@ -126,6 +130,10 @@ def _halved(row: list[float], parity: int) -> list[float]:
 
 class _Wrong(AssertionError):
     """A table on which the two laws differ; Hypothesis shrinks it."""
+
+
+class _Broken(Exception):
+    """A table on which the rule raises, or answers in another form than the contract's."""
 
 
 @check("exact_law.tables", "exact_law")
@@ -146,15 +154,34 @@ def tables(subject: Subject, budget: Budget) -> Verdict:
     @given(cases())
     def compare(case: tuple[Table, Table, Request]) -> None:
         p, q, request = case
-        draft = draft_with(laws_of(q))
-        found = output_law(lambda randomness: rule(laws_of(p), draft, request, randomness))
-        off = distance(found, product_law(laws_of(p), request))
+        seen = {"p": p, "q": q, "request": repr(request)}
+
+        def run(randomness: Randomness) -> Completion:
+            try:
+                completion = rule(laws_of(p), draft_with(laws_of(q)), request, randomness)
+            except Exception as error:  # a stranger's rule may raise anything
+                smallest.update(seen)
+                raise _Broken(f"the rule raised {type(error).__name__}: {error}") from None
+            if problem := malformed(request, completion, len(p[0])):
+                smallest.update(seen)
+                raise _Broken(f"malformed output: {problem}")
+            return completion
+
+        off = distance(output_law(run), product_law(laws_of(p), request))
         if off > ACCURACY:
-            smallest.update(p=p, q=q, request=repr(request), total_variation=off)
+            smallest.update(seen, total_variation=off)
             raise _Wrong
 
     try:
         compare()
+    except _Broken as error:
+        return Verdict(
+            check="exact_law.tables",
+            status=Status.ERROR,
+            message=str(error),
+            evidence=smallest,
+            repro=_repro(subject, smallest),
+        )
     except _Wrong:
         return Verdict(
             check="exact_law.tables",
