@@ -131,7 +131,7 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 def test_defaults() -> None:
     found = parse([])
     assert found.decoders == DECODERS
-    assert (found.pair, found.profile, found.temperature) == (PAIR, "default", 0)
+    assert (found.pair, found.profile, found.temperature) == (PAIR, "quick", 0)
     assert (found.out, found.formats) == (Path("reports/latest"), ("terminal", "markdown"))
 
 
@@ -178,6 +178,8 @@ def one_line(stderr: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--prompts", "0"], "--prompts is 0: ask for at least 1"),
+        (["--max-new-tokens", "-3"], "--max-new-tokens is -3: ask for at least 1"),
         (["--profile", "huge"], "invalid choice: 'huge' (choose from"),
         (["--dtype", "int4"], "--dtype: invalid choice"),
         (["--draft-tokens", "many"], "invalid int value: 'many'"),
@@ -263,7 +265,7 @@ def test_lossy_decoder_fails_and_its_speedup_is_struck(
     again = "python -m harness.report --decoder tests.test_report:wrong --tasks chat --pair tiny"
     text = unwrapped("\n".join(lines))
     assert again in text
-    assert re.search(r"chat-01: new token 40 is \d+, plain decoding has \d+, which is", text)
+    assert re.search(r"chat-01: token 39 is \d+, plain decoding gives \d+ \(logit gap", text)
     assert "~~ not lossless" in (tmp_path / "report.md").read_text()
 
 

@@ -171,6 +171,8 @@ def _again(header: Header, decoder: str, tasks: Sequence[str]) -> str:
         "--target": told.get("target"),
         "--draft": told.get("draft"),
         "--profile": told.get("profile"),
+        "--prompts": told.get("prompts"),
+        "--max-new-tokens": told.get("max_new_tokens"),
         "--draft-tokens": told.get("draft_tokens"),
         "--device": header.pair.device,
         "--dtype": header.pair.dtype,

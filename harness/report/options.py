@@ -6,11 +6,11 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from harness.bench.profiles import DRAFT_TOKENS, PROFILES
+from harness.bench.profiles import DRAFT_TOKENS, PROFILES, Profile
 
 DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
 PAIR = "smollm2-135m"
@@ -35,7 +35,7 @@ exit status:
      without the needed capabilities, or a run that was interrupted
 
 examples:
-  python -m harness.report --profile quick
+  python -m harness.report
   python -m harness.report --decoder my_package.adapter:build --decoder transformers-assisted
   python -m harness.report --from reports/latest/record.jsonl --format markdown
 """
@@ -56,6 +56,8 @@ class Options:
     draft: str | None
     tasks: tuple[str, ...]
     profile: str
+    prompts: int | None
+    max_new_tokens: int | None
     draft_tokens: int
     temperature: float
     device: str
@@ -64,6 +66,13 @@ class Options:
     out: Path | None
     records: tuple[Path, ...]
     formats: tuple[str, ...]
+
+    @property
+    def size(self) -> Profile:
+        """How much is measured: the profile's, but for what was asked for otherwise."""
+        given = {"prompts": self.prompts, "max_new_tokens": self.max_new_tokens}
+        asked = {name: value for name, value in given.items() if value is not None}
+        return replace(PROFILES[self.profile], **asked)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -95,6 +104,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         raise BadInput(f"{option} has no effect with --from, which only renders: leave it out")
     if given.draft_tokens < 1:
         raise BadInput(f"--draft-tokens is {given.draft_tokens}: at least 1 token a round")
+    for name in ("prompts", "max_new_tokens"):
+        if (value := getattr(given, name)) is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} is {value}: ask for at least 1")
     if not 0 <= given.temperature < math.inf:
         raise BadInput(f"--temperature is {given.temperature}: it must be 0 (greedy) or above")
     formats = _choices("--format", given.format, FORMATS) if given.format else ()
@@ -106,6 +118,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         draft=given.draft,
         tasks=_choices("--tasks", given.tasks, TASKS),
         profile=given.profile,
+        prompts=given.prompts,
+        max_new_tokens=given.max_new_tokens,
         draft_tokens=given.draft_tokens,
         temperature=given.temperature,
         device=given.device,
@@ -177,8 +191,14 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--profile",
         choices=PROFILES,
-        default="default",
+        default="quick",
         help="; ".join(f"{name}: {profile}" for name, profile in PROFILES.items()),
+    )
+    how.add_argument(
+        "--prompts", type=int, metavar="N", help="prompts a task, instead of the profile's"
+    )
+    how.add_argument(
+        "--max-new-tokens", type=int, metavar="N", help="of every output, instead of the profile's"
     )
     how.add_argument(
         "--draft-tokens",

@@ -15,7 +15,6 @@ from transformers.utils import logging
 from harness.adapters import DecoderError, load_decoder
 from harness.bench.estimate import CONFIDENCE
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
-from harness.bench.profiles import PROFILES
 from harness.bench.workload import WorkloadError, load_workload
 from harness.checks import greedy
 from harness.contract import Decoder
@@ -46,7 +45,7 @@ def run(options: Options) -> Path:
     BadInput
         If a pair, a decoder, a task or the output directory cannot be had.
     """
-    profile = PROFILES[options.profile]
+    profile = options.size
     path = _writable(options.out or Path())
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -128,7 +127,6 @@ def _with_progress(rows: Iterator[GenerationRow], total: int) -> Iterator[Genera
 
 
 def _header(options: Options, pair: ModelPair, decoders: dict[str, Decoder]) -> Header:
-    profile = PROFILES[options.profile]
     return Header(
         command=command_line(),
         started=now(),
@@ -148,7 +146,9 @@ def _header(options: Options, pair: ModelPair, decoders: dict[str, Decoder]) -> 
             "target": options.target,
             "draft": options.draft,
             "profile": options.profile,
-            "size": str(profile),
+            "prompts": options.prompts,
+            "max_new_tokens": options.max_new_tokens,
+            "size": str(options.size),
             "tasks": list(options.tasks),
             "draft_tokens": options.draft_tokens,
             "temperature": options.temperature,
