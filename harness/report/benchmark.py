@@ -31,7 +31,7 @@ FIGURES = {
 NOT_TOLD = "accepted, tokens/call: a dash where the decoder does not tell its rounds"
 AGAIN = "To see these failures again"
 NEAR_TIES = (
-    "no faults: both tokens are the target's best, closer than twice the noise (how far the gap of "
+    "no faults: both tokens are the target's best, closer than four times the noise (how far the gap of "
     "two logits moves when a text is scored whole or in blocks); the rest is not compared"
 )
 COARSE = "{dtype} makes near ties common and excuses a lot: --dtype float32 judges more strictly"
