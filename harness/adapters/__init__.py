@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from importlib import metadata
 from typing import Any
 
@@ -60,7 +60,7 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
         decoder = factory(pair, **values)
     except (ValueError, ImportError) as error:
         raise DecoderError(f"decoder {name!r} cannot be built: {error}") from None
-    if not isinstance(decoder, Decoder):
+    if not isinstance(decoder, Decoder) or not isinstance(decoder.capabilities, Set):
         raise DecoderError(
             f"decoder {name!r} returned a {type(decoder).__name__}: it needs `capabilities` "
             "(a set of names) and `generate(requests)`"

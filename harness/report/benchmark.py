@@ -31,8 +31,8 @@ FIGURES = {
 NOT_TOLD = "accepted, tokens/call: a dash where the decoder does not tell its rounds"
 AGAIN = "To see these failures again"
 NEAR_TIES = (
-    "no faults: both tokens are the target's best, closer than four times the noise (how far the gap of "
-    "two logits moves when a text is scored whole or in blocks); the rest is not compared"
+    "no faults: the token's logit is as high as the best but for four times the noise, which is "
+    "how far the gap of the two best moves when a text is scored whole or in blocks"
 )
 COARSE = "{dtype} makes near ties common and excuses a lot: --dtype float32 judges more strictly"
 SAMPLED = (
