@@ -83,3 +83,11 @@ def test_the_map_names_what_is_there(folder: str) -> None:
 def test_every_path_in_the_map_exists() -> None:
     for path in re.findall(r"^\| `([\w./]+)` \|", README, re.MULTILINE):
         assert (ROOT / path).exists(), path
+
+
+def test_the_tables_are_those_of_the_committed_report() -> None:
+    report = (ROOT / "reports" / "smollm2-135m" / "report.md").read_text()
+    tables = [line for line in report.splitlines() if line.startswith("|")]
+    assert len(tables) >= 20
+    for line in tables:
+        assert line in README

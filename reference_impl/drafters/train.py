@@ -115,10 +115,7 @@ class Training:
     def __init__(self, target: LlamaForCausalLM, data: Exchanges, args: argparse.Namespace) -> None:
         self.data, self.args = data, args
         special = AutoTokenizer.from_pretrained(args.target).all_special_ids
-        if args.init:
-            self.draft = load_reduced_draft(target, args.init)
-        else:
-            self.draft = initial_draft(target, data.frequent_tokens(args.vocabulary, special))
+        self.draft = initial_draft(target, data.frequent_tokens(args.vocabulary, special))
         self.optimisers = make_optimisers(self.draft, args)
         self.rates = [optimiser.param_groups[0]["lr"] for optimiser in self.optimisers]
         self.head = self.draft.lm_head.weight.to(torch.bfloat16)
@@ -213,7 +210,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=128, help="exchanges of one corpus shard")
     parser.add_argument("--held-out", type=int, default=2, help="last shards, for evaluation")
     parser.add_argument("--vocabulary", type=int, default=8192, help="tokens the draft may say")
-    parser.add_argument("--init", type=Path, help="go on from this draft, on a larger corpus")
     parser.add_argument("--steps", type=int, default=1450)
     parser.add_argument("--warm-up", type=int, default=30, help="steps to full learning rate")
     parser.add_argument("--rows", type=int, default=8, help="exchanges of one step")
