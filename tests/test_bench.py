@@ -254,7 +254,7 @@ def wrong_at(output: list[int], position: int) -> list[int]:
 def test_tied_token_is_a_near_tie_where_there_is_noise(
     ties: ModelPair, greedy: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.checks.greedy._noise", lambda _: 1e-5)
+    monkeypatch.setattr("harness.checks.greedy.noise_of", lambda _: 1e-5)
     found = row_of(ties, greedy, [*greedy[:3], greedy[3] + 1])
     assert (found.fault, found.error, found.identical) == ("", "", False)
     assert f"token 3: {greedy[3] + 1} for {greedy[3]}, gap 0" in found.near_tie

@@ -220,7 +220,7 @@ def test_a_gap_within_noise_is_a_near_tie(monkeypatch: pytest.MonkeyPatch) -> No
     assert greedy.near_tie(pair, within)
     assert not greedy.near_tie(pair, beyond)
     # A model that is very noisy: the replaced token is then no fault, and is told.
-    monkeypatch.setattr(greedy, "_noise", lambda pair: 100.0)
+    monkeypatch.setattr(greedy, "noise_of", lambda pair: 100.0)
     verdict = greedy.identity(subject("last_token"), BUDGET)
     assert verdict.status is Status.PASS
     assert len(verdict.evidence["near_ties"]) == verdict.evidence["requests"]
@@ -257,3 +257,12 @@ def test_reproductions_run_in_a_fresh_process() -> None:
     assert f"tokens={verdicts[1].evidence['got']}" in batch
     got, expected = law.splitlines()
     assert got.removeprefix("got     ") != expected.removeprefix("expected ")
+
+
+def test_batches_need_repeat_a_seed_only_where_noise_cannot_part_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = load_pair("tiny")
+    assert randomness._reproducible(pair)
+    monkeypatch.setattr(greedy, "noise_of", lambda pair: 1e-3)
+    assert not randomness._reproducible(pair)

@@ -31,13 +31,14 @@ def near_tie(pair: ModelPair, divergence: oracle.Divergence) -> bool:
 
     Where there is none an exact tie is no excuse: it must break as plain decoding breaks it.
     """
-    return divergence.gap < NOISE_MARGIN * _noise(pair)
+    return divergence.gap < NOISE_MARGIN * noise_of(pair)
 
 
 _noises: dict[str, float] = {}
 
 
-def _noise(pair: ModelPair) -> float:
+def noise_of(pair: ModelPair) -> float:
+    """``oracle.noise`` of a pair, measured once."""
     key = pair.fingerprint()
     if key not in _noises:
         _noises[key] = oracle.noise(pair, random_prompt(pair, 8, 0))

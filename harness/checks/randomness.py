@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt
 from harness.checks.subject import Subject, check, repro
 from harness.contract import Request, Sampling
+from harness.models import ModelPair
 from harness.verdict import Status, Verdict
 
 _CALLS = 8
@@ -35,6 +37,16 @@ def _fail(
     )
 
 
+def _reproducible(pair: ModelPair) -> bool:
+    """Whether the same draws must give the same ids in a batch as alone.
+
+    Other shapes move the target's laws in their last digits. A decoder that inverts the
+    cumulative sum then takes another token with a probability of up to the sum of the changes
+    of all ``vocab_size`` borders: with a large vocabulary that is no fault, and happens.
+    """
+    return pair.vocab_size * greedy.noise_of(pair) * TOKENS < 0.05
+
+
 @check("randomness.seed", "sampling", "seed")
 def seed(subject: Subject, budget: Budget) -> Verdict:
     """The same seed gives the same ids: again, after other requests, and in a batch."""
@@ -48,7 +60,8 @@ def seed(subject: Subject, budget: Budget) -> Verdict:
         )
     if different == first:
         return _fail(subject, name, [request, other], "seeds 1 and 2 give the same ids", ids=first)
-    if "batch" in subject.decoder.capabilities:
+    in_company = "batch" in subject.decoder.capabilities and _reproducible(subject.pair)
+    if in_company:
         batch = [other, request, _request(subject, budget, None)]
         if subject.ask(batch)[1].tokens != first:
             return _fail(
@@ -57,7 +70,7 @@ def seed(subject: Subject, budget: Budget) -> Verdict:
     return Verdict(
         check=name,
         status=Status.PASS,
-        message="seeded requests repeat, alone and in company",
+        message="seeded requests repeat" + (", alone and in a batch" if in_company else ""),
         ruled_out=f"any differing token in {TOKENS}",
     )
 
