@@ -1,7 +1,7 @@
 """The target's exact law: along a given output, and jointly over the next few tokens.
 
-Teacher-forced and uncached: one forward pass scores a whole output. It shares with the reference
-the definition of a sampling law (``reference_impl.sampling``), and nothing of its decoding.
+``score`` gives the laws of many outputs in batches (``harness.scoring``), ``laws_along`` those of
+one, ``joint_law`` those of every output that there can be.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from transformers import DynamicCache, PreTrainedModel
 
 from harness.contract import Request
 from harness.models import ModelPair
+from harness.scoring import Answer as Answer
+from harness.scoring import Forced
+from harness.scoring import score as score
 from reference_impl import sampling
-from reference_impl.cache import cache_argument, fit_vocabulary
+from reference_impl.cache import cache_argument
 
 ENUMERABLE = 300_000  # cells of a joint law that we are willing to compute
+PREFIXES_AT_ONCE = 4096  # of a joint law
 
 
 @torch.inference_mode()
@@ -41,18 +45,15 @@ def laws_along(
     laws : Tensor [n, vocab], float32
         Law of ``output[i]`` given everything before it.
     """
-    device = next(model.parameters()).device
-    n = len(output)
-    ids = torch.tensor([[*request.prompt, *output[:-1]]], device=device)
-    logits = fit_vocabulary(model(input_ids=ids, use_cache=False).logits[0, -n:], vocab).float()
-    parameters = sampling.Parameters.of([request], vocab, device)
-    history = None
-    if parameters.penalised:
-        start = sampling.History.of([request.prompt], [()], vocab, device)
-        history = start.after(torch.tensor([list(output[:-1])], dtype=torch.int64, device=device))
-    rows = parameters.rows(torch.zeros(n, dtype=torch.int64, device=device))
-    scores = sampling.process(logits, rows, history, torch.arange(n, device=device))
-    return scores, sampling.normalise(scores, rows)
+    return _laws(model, request, [output], vocab)
+
+
+def _laws(
+    model: PreTrainedModel, request: Request, outputs: Sequence[Sequence[int]], vocab: int
+) -> tuple[Tensor, Tensor]:
+    forced = Forced([request] * len(outputs), outputs, vocab, next(model.parameters()).device)
+    scores, parameters = forced.scores(forced.logits(model), slice(None))
+    return scores, sampling.normalise(scores, parameters)
 
 
 @torch.inference_mode()
@@ -73,11 +74,12 @@ def joint_law(model: PreTrainedModel, request: Request, tokens: int, vocab: int)
     if vocab**tokens > ENUMERABLE:
         raise ValueError(f"{vocab}^{tokens} outcomes are too many to enumerate")
     prefixes = torch.cartesian_prod(*[torch.arange(vocab)] * (tokens - 1)).view(-1, tokens - 1)
-    return torch.stack([_laws(model, request, row.tolist(), vocab) for row in prefixes])
-
-
-def _laws(model: PreTrainedModel, request: Request, prefix: list[int], vocab: int) -> Tensor:
-    return laws_along(model, request, [*prefix, 0], vocab)[1].double().cpu()
+    outputs = [[*prefix, 0] for prefix in prefixes.tolist()]  # whose last token has no say
+    laws = [
+        _laws(model, request, outputs[i : i + PREFIXES_AT_ONCE], vocab)[1].double().cpu()
+        for i in range(0, len(outputs), PREFIXES_AT_ONCE)
+    ]
+    return torch.cat(laws).view(-1, tokens, vocab)
 
 
 def joint(conditional: Tensor) -> Tensor:

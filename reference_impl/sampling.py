@@ -151,6 +151,13 @@ class Parameters:
         picked: dict[str, Any] = {k: v[index] for k, v in columns.items() if isinstance(v, Tensor)}
         return replace(self, **picked)
 
+    def replaced(self, **columns: Tensor) -> Parameters:
+        """Other columns in place of some: what a decoder that misread them would apply."""
+        changes: dict[str, Any] = dict(columns)
+        if not columns.keys().isdisjoint({"top_k", "top_p", "min_p"}):
+            changes["filtered"] = True
+        return replace(self, **changes)
+
 
 def _bias(sampling: Sequence[Sampling], vocab: int, device: torch.device | str) -> Tensor | None:
     if not any(s.logit_bias for s in sampling):

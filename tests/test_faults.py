@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 from harness.checks.distribution import EFFECT, EFFECT_OF_ANY_DRAFT
 from harness.checks.exact_law import distributions, output_law
 from harness.contract import Completion
-from harness.stats.faults import NAMED, leak, over_accept, resample_from_target
+from harness.stats import faults
+from harness.stats.faults import NAMED, on_tables
 from reference_impl.randomness import Randomness
 from reference_impl.speculative import residual
 
@@ -108,7 +110,8 @@ def test_what_does_not_depend_on_the_draft_shows_with_any(laws: Laws) -> None:
 @given(laws=pairs_of_laws())
 def test_without_a_fault_it_is_the_target(laws: Laws) -> None:
     p, q = laws
-    for law in (leak(p, q, 0.0), over_accept(p, q, 1.0)):
+    none = (partial(faults.leak, rate=0.0), partial(faults.over_accept, factor=1.0))
+    for law in (on_tables(fault)(p, q) for fault in none):
         assert law.tolist() == pytest.approx(p.tolist(), abs=1e-12)
 
 
@@ -128,6 +131,10 @@ def test_the_effects_that_set_the_sample_size_are_named() -> None:
 def test_by_hand() -> None:
     """p = (.8, .2), q = (.4, .6): .6 is kept as it is, .4 is rejected."""
     p, q = torch.tensor([0.8, 0.2]), torch.tensor([0.4, 0.6])
-    assert resample_from_target(p, q).tolist() == pytest.approx([0.4 + 0.4 * 0.8, 0.2 + 0.4 * 0.2])
-    assert over_accept(p, q, 1.5).tolist() == pytest.approx([0.4 + 0.3, 0.3])
-    assert leak(p, q, 0.5).tolist() == pytest.approx([0.6, 0.4])
+
+    def law(fault: Callable[..., Tensor], **of: float) -> list[float]:
+        return on_tables(partial(fault, **of))(p, q).tolist()
+
+    assert law(faults.resample_from_target) == pytest.approx([0.4 + 0.4 * 0.8, 0.2 + 0.4 * 0.2])
+    assert law(faults.over_accept, factor=1.5) == pytest.approx([0.4 + 0.3, 0.3])
+    assert law(faults.leak, rate=0.5) == pytest.approx([0.6, 0.4])

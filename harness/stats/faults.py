@@ -1,56 +1,206 @@
-"""Laws of the next token under named faults of the acceptance step.
+"""Laws of the next token under named faults.
 
-Each takes the target's law p and the draft's q, [..., V], and gives the law that a decoder with
-that fault draws a drafted position from. They set the size of effects to be caught, and name
-the likely fault when one is.
+Each gives the law of a decoder that has the fault, at a position that was drafted: as a function
+of the target's p, the draft's q and sums over the row, seen through a ``View``. They are the
+experts of the e-process, set the effects that sample sizes are computed for, and name the likely
+fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
-Fault = Callable[[Tensor, Tensor], Tensor]
+from harness.stats.rows import Rows, View
+from reference_impl import sampling
+from reference_impl.sampling import Parameters
+
+Law = Callable[[View], Tensor]  # [n, 1] here, [n, V] everywhere
+Fault = Callable[[Tensor, Tensor], Tensor]  # p, q [..., V] -> law [..., V]
 
 
-def leak(p: Tensor, q: Tensor, rate: float) -> Tensor:
+# --- acceptance ---------------------------------------------------------------------------------
+
+
+def leak(at: View, rate: float) -> Tensor:
     """A share of tokens comes from the draft unverified; at rate 1: accept-all."""
-    return (1 - rate) * p + rate * q
+    return (1 - rate) * at.p + rate * at.q
 
 
-def over_accept(p: Tensor, q: Tensor, factor: float) -> Tensor:
-    """Accepted with probability min(1, factor p/q), recovered from the right residual."""
-    kept = torch.minimum(q, factor * p)
-    left = (p - q).clamp(min=0)
-    total = left.sum(-1, keepdim=True)
-    recovered = torch.where(total > 0, left / total.clamp(min=1e-300), p)
-    return kept + _rejected(kept) * recovered
-
-
-def resample_from_target(p: Tensor, q: Tensor) -> Tensor:
+def resample_from_target(at: View) -> Tensor:
     """A rejected token is replaced by a draw from p instead of the residual."""
-    kept = torch.minimum(p, q)
-    return kept + _rejected(kept) * p
+    return torch.minimum(at.p, at.q) + _rejected(at) * at.p
 
 
-def sharpen(p: Tensor, q: Tensor, rate: float) -> Tensor:
-    """A share of tokens is the most likely one instead of a draw, whatever the draft."""
-    best = torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).to(p.dtype)
-    return (1 - rate) * p + rate * best
+def over_accept(at: View, factor: float) -> Tensor:
+    """Accepted with probability min(1, factor p/q), recovered from the right residual."""
+    return torch.minimum(at.q, factor * at.p) + _rejected(at, factor) * at.residual
 
 
-def _rejected(kept: Tensor) -> Tensor:
+# --- the residual -------------------------------------------------------------------------------
+
+
+def abs_residual(at: View) -> Tensor:
+    """Recovered from abs(p - q) instead of (p - q)+."""
+    total = at.rows.sum(lambda all_: (all_.p - all_.q).abs())
+    wrong = (at.p - at.q).abs() / total.clamp(min=1e-300)
+    return torch.minimum(at.p, at.q) + _rejected(at) * wrong
+
+
+def softmax_residual(at: View) -> Tensor:
+    """Recovered from softmax((p - q)+): nearly uniform."""
+    wrong = (at.p - at.q).relu().exp() / at.rows.sum(lambda all_: (all_.p - all_.q).relu().exp())
+    return torch.minimum(at.p, at.q) + _rejected(at) * wrong
+
+
+def argmax_residual(at: View) -> Tensor:
+    """Recovered by the argmax of p - q instead of a draw."""
+    rows = at.rows
+    best = (rows.everywhere.p - rows.everywhere.q).argmax(-1, keepdim=True)
+    return torch.minimum(at.p, at.q) + _rejected(at) * at.equals(best)
+
+
+# --- proposals that are not drawn from the q they are judged by ---------------------------------
+
+
+def proposal_at(at: View, power: float) -> Tensor:
+    """Drawn from q^power / Z (a draft at another temperature), judged by q."""
+    total = at.rows.sum(lambda all_: all_.q**power)
+    return _mismatched(at, lambda view: view.q**power / total)
+
+
+def proposal_argmax(at: View) -> Tensor:
+    """The draft's argmax, judged as if it had been drawn."""
+    best = at.rows.everywhere.q.argmax(-1, keepdim=True)
+    return _mismatched(at, lambda view: view.equals(best).to(view.p.dtype))
+
+
+def unnormalised_proposal(at: View, scale: float) -> Tensor:
+    """Judged by q times a constant: the draft's scores were no probabilities."""
+    kept = torch.minimum(at.q, at.p / scale)
+    missing = (1 - at.rows.kept(1 / scale)).clamp(min=0)
+    left = at.rows.sum(lambda all_: (all_.p - scale * all_.q).relu())
+    recovered = torch.where(left > 0, (at.p - scale * at.q).relu() / left.clamp(min=1e-300), at.p)
+    return kept + missing * recovered
+
+
+def _mismatched(at: View, drawn: Law) -> Tensor:
+    def kept(view: View) -> Tensor:
+        # q is zero where nothing is proposed, so the ratio does not matter there
+        return drawn(view) * (view.p / view.q.clamp(min=1e-300)).clamp(max=1)
+
+    return kept(at) + (1 - at.rows.sum(kept)).clamp(min=0) * at.residual
+
+
+def _rejected(at: View, factor: float = 1.0) -> Tensor:
     """Probability that nothing was kept; rounding must not make it negative."""
-    return (1 - kept.sum(-1, keepdim=True)).clamp(min=0)
+    return (1 - at.rows.kept(factor)).clamp(min=0)
 
 
-NAMED: Mapping[str, Fault] = {
-    "drafted tokens are accepted unverified": lambda p, q: leak(p, q, 1.0),
-    "3 in 10 tokens come from the draft": lambda p, q: leak(p, q, 0.3),
+# --- faults that need no draft ------------------------------------------------------------------
+
+
+def temperature(at: View, power: float) -> Tensor:
+    """p^power / Z: the temperature is 1 / power of what was asked for."""
+    return at.p**power / at.rows.sum(lambda all_: all_.p**power)
+
+
+def sharpen(at: View, rate: float) -> Tensor:
+    """A share of tokens is the most likely one instead of a draw."""
+    return (1 - rate) * at.p + rate * at.best
+
+
+def flatten(at: View, rate: float) -> Tensor:
+    """A share of tokens is any token, the possible ones alike."""
+    possible = at.rows.sum(lambda all_: (all_.p > 0).to(all_.p.dtype))
+    return (1 - rate) * at.p + rate * (at.p > 0) / possible
+
+
+def shifted(at: View, rate: float) -> Tensor:
+    """A share of tokens follows the law of the token before."""
+    assert at.rows.previous is not None
+    return (1 - rate) * at.p + rate * at.of(at.rows.previous)
+
+
+def replay(at: View, rate: float) -> Tensor:
+    """A share of tokens is what an earlier answer to the same request said here."""
+    assert at.rows.replayed is not None
+    replayed = at.rows.replayed.unsqueeze(1)
+    return torch.where(replayed < 0, at.p, (1 - rate) * at.p + rate * at.equals(replayed))
+
+
+# --- sampling parameters that were not those of the request -------------------------------------
+
+Change = Callable[[Tensor, Parameters], Tensor]  # scores, parameters -> probabilities
+
+
+def reparametrised(at: View, change: Change) -> Tensor:
+    """The target's law under sampling parameters that ``change`` makes of the request's."""
+    rows = at.rows
+    assert rows.scores is not None
+    assert rows.parameters is not None
+    return at.of(change(rows.scores, rows.parameters).double())
+
+
+def with_parameters(**changes: float | Callable[[Tensor], Tensor]) -> Change:
+    """Constants, or functions of the request's own values, in place of some parameters."""
+
+    def change(scores: Tensor, parameters: Parameters) -> Tensor:
+        columns = {}
+        for name, value in changes.items():
+            own: Tensor = getattr(parameters, name)
+            columns[name] = value(own) if callable(value) else torch.full_like(own, value)
+        if "top_k" in columns:
+            columns["top_k"] = columns["top_k"].clamp(1, scores.shape[-1])
+        return sampling.normalise(scores, parameters.replaced(**columns))
+
+    return change
+
+
+def unfiltered(scores: Tensor, parameters: Parameters) -> Tensor:
+    """top_k, top_p and min_p are ignored."""
+    return (scores / parameters.temperature.to(scores.dtype)).softmax(-1)
+
+
+def filters_first(scores: Tensor, parameters: Parameters) -> Tensor:
+    """The filters look at the law before the temperature has changed it."""
+    kept = with_parameters(temperature=1.0)(scores, parameters) > 0
+    return _only(kept, unfiltered(scores, parameters))
+
+
+def top_p_of_everything(scores: Tensor, parameters: Parameters) -> Tensor:
+    """top_p looks at the whole law instead of at what top_k has left of it."""
+    nucleus = with_parameters(top_k=float(scores.shape[-1]))(scores, parameters) > 0
+    return _only(nucleus, sampling.normalise(scores, parameters))
+
+
+def _only(kept: Tensor, law: Tensor) -> Tensor:
+    law = law * kept
+    return law / law.sum(-1, keepdim=True)
+
+
+# --- by name, on bare tables ---------------------------------------------------------------------
+
+
+def on_tables(law: Law) -> Fault:
+    """The law as a function of p and q [..., V], which gives [..., V] in their dtype."""
+
+    def fault(p: Tensor, q: Tensor) -> Tensor:
+        flat = Rows(p.reshape(-1, p.shape[-1]), q=q.reshape(-1, q.shape[-1]))
+        return law(flat.everywhere).reshape(p.shape)
+
+    return fault
+
+
+_NAMED: Mapping[str, Law] = {
+    "drafted tokens are accepted unverified": partial(leak, rate=1.0),
+    "3 in 10 tokens come from the draft": partial(leak, rate=0.3),
     "rejected tokens are drawn from the target instead of the residual": resample_from_target,
-    "over-acceptance by a factor of 1.1": lambda p, q: over_accept(p, q, 1.1),
-    "over-acceptance by a factor of 1.5": lambda p, q: over_accept(p, q, 1.5),
-    "1 in 10 tokens is the most likely one instead of a draw": lambda p, q: sharpen(p, q, 0.1),
+    "over-acceptance by a factor of 1.1": partial(over_accept, factor=1.1),
+    "over-acceptance by a factor of 1.5": partial(over_accept, factor=1.5),
+    "1 in 10 tokens is the most likely one instead of a draw": partial(sharpen, rate=0.1),
 }
+NAMED: Mapping[str, Fault] = {name: on_tables(law) for name, law in _NAMED.items()}

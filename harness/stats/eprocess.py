@@ -1,0 +1,246 @@
+"""The e-process: bets against the target's law, valid whenever one looks.
+
+The wealth of expert j after t tokens is E_j = prod a_j(x_t) / p_t(x_t). If every token is a draw
+from p_t, E_j is a nonnegative martingale that starts at 1, and so is the weighted mean E of all of
+them; by Ville's inequality (1939) P(E ever reaches 1 / alpha) <= alpha. One may look after every
+token, stop when one likes, and go on later (Ramdas, Gruenwald, Vovk, Shafer 2023, "Game-theoretic
+statistics and safe anytime-valid inference").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.stats.experts import Expert, log_ratios, log_weights
+from harness.stats.rows import Rows
+from harness.stats.tilt import Tilt
+
+TILT = Expert("learned tilt", "a tilt along the features of harness.stats.tilt", lambda at: at.p)
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise ValueError unless ``alpha`` is an error level."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha}: it must be in (0, 1)")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What an e-process says at a moment.
+
+    Attributes
+    ----------
+    rejected : bool
+    log_wealth : float
+        The mixture's, natural logarithm, after slack; its largest value where slack is none.
+    tokens : int
+        Seen so far.
+    crossed_at : int or None
+        Tokens after which the wealth was 1 / alpha for the first time.
+    impossible : int
+        Tokens of probability zero: each is proof by itself.
+    expert : Expert
+        The one that holds the most wealth.
+    expert_log_wealth : float
+    """
+
+    rejected: bool
+    log_wealth: float
+    tokens: int
+    crossed_at: int | None
+    impossible: int
+    expert: Expert
+    expert_log_wealth: float
+
+
+class EProcess:
+    """Wealth of every expert, and of their mixture.
+
+    Parameters
+    ----------
+    experts : sequence of Expert
+        Those whose ``needs`` the rows will meet.
+    q : bool
+        Whether the draft's law is known; ``experts`` that need it are left out if not.
+    tilt : bool
+        Whether the learned tilt takes part.
+    alpha : float
+        Error level.
+    """
+
+    def __init__(
+        self, experts: Sequence[Expert], *, q: bool, tilt: bool = True, alpha: float
+    ) -> None:
+        check_alpha(alpha)
+        self.alpha = alpha
+        self.fixed = tuple(e for e in experts if q or "q" not in e.needs)
+        self.tilt = Tilt(q) if tilt else None
+        self.experts = (*self.fixed, *((TILT,) if tilt else ()))
+        if not self.experts:
+            raise ValueError("an e-process of no experts")
+        self.log_weights = log_weights([e.family for e in self.experts])
+        self.log_wealths = torch.zeros(len(self.experts), dtype=torch.float64)
+        self.tokens = 0
+        self.impossible = 0
+        self.near = 0
+        self.largest = 0.0
+        self.crossed_at: int | None = None
+        self.groups: dict[str, dict[int, Tensor]] = {}  # log wealths, then tokens: [J + 1]
+
+    @property
+    def log_wealth(self) -> float:
+        """Of the mixture, now."""
+        return float((self.log_weights + self.log_wealths).logsumexp(0))
+
+    def update(self, rows: Rows, slack: float = 0.0) -> None:
+        """Bet on the tokens of these rows, one after another.
+
+        Parameters
+        ----------
+        slack : float
+            Where the rows have the decoder's own log probabilities: how far they may be from the
+            oracle's, in nats. Up to that they are believed, and the ratio is taken against them.
+        """
+        if rows.counts is not None:
+            self._update_counted(rows)
+            return
+        gains = self._gains(rows)
+        if rows.own_logprobs is not None:
+            gains = gains - (rows.own_logprobs - rows.here.log_p.squeeze(1)).nan_to_num(
+                nan=0.0, posinf=0.0, neginf=0.0
+            ).clamp(-slack, slack).unsqueeze(1)
+        zero = rows.here.p.squeeze(1) == 0
+        near = zero & rows.near if rows.near is not None else torch.zeros_like(zero)
+        gains = gains.masked_fill(zero.unsqueeze(1), 0.0).cpu()
+        path = gains.cumsum(0) + self.log_wealths
+        self._look((self.log_weights + path).logsumexp(1))
+        self.log_wealths = path[-1].clone()
+        self.tokens += len(rows)
+        self.impossible += int((zero & ~near).sum())
+        self.near += int(near.sum())
+        for name, labels in rows.groups.items():
+            self._group(name, labels.cpu(), gains)
+
+    def _gains(self, rows: Rows) -> Tensor:
+        """log a(x) / p(x), [n, J]; the tilt learns as it goes."""
+        gains = log_ratios(self.fixed, rows.here)
+        if self.tilt is None:
+            return gains
+        tilted, first = [], 0
+        while first < len(rows):
+            # Often while little is known, later every time the evidence has grown by a quarter.
+            last = min(len(rows), first + max(4, (self.tokens + first) // 4))
+            part = rows.part(first, last) if last - first < len(rows) else rows
+            tilted.append(self.tilt.log_ratios(part.here))
+            self.tilt.learn(part)
+            first = last
+        return torch.cat([gains, torch.cat(tilted).unsqueeze(1)], 1)
+
+    def _look(self, path: Tensor) -> None:
+        """Note where the mixture's log wealth [n] crosses, and its largest value."""
+        self.largest = max(self.largest, float(path.max()))
+        threshold = -math.log(self.alpha)
+        if self.crossed_at is None and self.largest >= threshold:
+            self.crossed_at = self.tokens + 1 + int((path >= threshold).int().argmax())
+
+    def _update_counted(self, rows: Rows) -> None:
+        """The same for tokens that are counted by context: one look, after all of them."""
+        assert rows.counts is not None
+        counts = rows.counts
+        table = log_ratios(self.fixed, rows.everywhere)
+        if self.tilt is not None:
+            table = torch.cat([table, self.tilt.log_ratios(rows.everywhere).unsqueeze(-1)], -1)
+            self.tilt.learn(rows)
+        seen = (counts > 0) & (rows.p > 0)
+        gains = torch.where(seen.unsqueeze(-1), table * counts.unsqueeze(-1), 0.0).sum((0, 1))
+        self.log_wealths = self.log_wealths + gains
+        self.tokens += int(counts.sum())
+        self.impossible += int(counts[rows.p == 0].sum())
+        self.largest = max(self.largest, self.log_wealth)
+        if self.crossed_at is None and self.log_wealth >= -math.log(self.alpha):
+            self.crossed_at = self.tokens
+
+    def _group(self, name: str, labels: Tensor, gains: Tensor) -> None:
+        sums = self.groups.setdefault(name, {})
+        counted = torch.cat([gains, torch.ones(len(gains), 1, dtype=gains.dtype)], 1)
+        for label in sorted(set(labels.tolist())):
+            if label < 0:
+                continue
+            mine = counted[labels == label].sum(0)
+            sums[label] = sums[label] + mine if label in sums else mine
+
+    def decision(self, handed_back: Tensor | None = None) -> Decision:
+        """What may be said now, at the error level that was given.
+
+        Parameters
+        ----------
+        handed_back : Tensor [J], optional
+            Log wealth to subtract from each expert's: what the decoder's plain arm, to which
+            nothing but numerics can have happened, lets it win.
+        """
+        wealths = self.log_wealths
+        log_wealth = max(self.largest, self.log_wealth)
+        if handed_back is not None:
+            wealths = wealths - handed_back.clamp(min=0)
+            log_wealth = float((self.log_weights + wealths).logsumexp(0))
+        best = int(wealths.argmax())
+        return Decision(
+            rejected=log_wealth >= -math.log(self.alpha) or self.impossible > 0,
+            log_wealth=log_wealth,
+            tokens=self.tokens,
+            crossed_at=self.crossed_at,
+            impossible=self.impossible,
+            expert=self.experts[best],
+            expert_log_wealth=float(wealths[best]),
+        )
+
+    def where(self) -> dict[str, dict[int, tuple[int, float]]]:
+        """By group and label: tokens, and the log wealth that the leading expert made there."""
+        best = int(self.log_wealths.argmax())
+        return {
+            name: {label: (int(s[-1]), float(s[best])) for label, s in sorted(sums.items())}
+            for name, sums in self.groups.items()
+        }
+
+    def state(self) -> dict[str, Any]:
+        """All that ``resume`` needs, in JSON types."""
+        return {
+            "experts": [e.says for e in self.experts],
+            "log_wealths": self.log_wealths.tolist(),
+            "tokens": self.tokens,
+            "impossible": self.impossible,
+            "near": self.near,
+            "largest": self.largest,
+            "crossed_at": self.crossed_at,
+            "groups": {
+                name: {str(label): s.tolist() for label, s in sums.items()}
+                for name, sums in self.groups.items()
+            },
+            "tilt": self.tilt.state() if self.tilt else None,
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state.
+
+        Raises
+        ------
+        ValueError
+            If it is of other experts.
+        """
+        if state["experts"] != [e.says for e in self.experts]:
+            raise ValueError("a saved state of other experts than these")
+        self.log_wealths = torch.tensor(state["log_wealths"], dtype=torch.float64)
+        for name in ("tokens", "impossible", "near", "largest", "crossed_at"):
+            setattr(self, name, state[name])
+        self.groups = {
+            name: {int(k): torch.tensor(v, dtype=torch.float64) for k, v in sums.items()}
+            for name, sums in state["groups"].items()
+        }
+        if self.tilt is not None:
+            self.tilt.resume(state["tilt"])
