@@ -23,6 +23,8 @@ from harness.stats.tilt import Tilt
 
 TILT = Expert("learned tilt", "a tilt along the features of harness.stats.tilt", lambda at: at.p)
 
+LEARNED_AT_ONCE = 1 << 15  # probabilities: the tilt's features of them fit a cache
+
 
 def check_alpha(alpha: float) -> None:
     """Raise ValueError unless ``alpha`` is an error level."""
@@ -133,13 +135,12 @@ class EProcess:
         if self.tilt is None:
             return gains
         tilted, first = [], 0
+        most = max(1, LEARNED_AT_ONCE // rows.p.shape[1])
         while first < len(rows):
-            # Often while little is known, later every time the evidence has grown by a quarter.
-            last = min(len(rows), first + max(4, (self.tokens + first) // 4))
-            part = rows.part(first, last) if last - first < len(rows) else rows
-            tilted.append(self.tilt.log_ratios(part.here))
-            self.tilt.learn(part)
-            first = last
+            # Often while little is known, later when the evidence has grown by a quarter.
+            step = min(most, max(4, (self.tokens + first) // 4))
+            tilted.append(self.tilt.log_ratios(rows.part(first, first + step)))
+            first += step
         return torch.cat([gains, torch.cat(tilted).unsqueeze(1)], 1)
 
     def _look(self, path: Tensor) -> None:
@@ -155,8 +156,7 @@ class EProcess:
         counts = rows.counts
         table = log_ratios(self.fixed, rows.everywhere)
         if self.tilt is not None:
-            table = torch.cat([table, self.tilt.log_ratios(rows.everywhere).unsqueeze(-1)], -1)
-            self.tilt.learn(rows)
+            table = torch.cat([table, self.tilt.log_ratios(rows).unsqueeze(-1)], -1)
         seen = (counts > 0) & (rows.p > 0)
         gains = torch.where(seen.unsqueeze(-1), table * counts.unsqueeze(-1), 0.0).sum((0, 1))
         self.log_wealths = self.log_wealths + gains

@@ -8,7 +8,7 @@ needs; seen ``everywhere`` it is the whole row, which is what power, bounds and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -114,18 +114,12 @@ class Rows:
         return self.p.shape[0]
 
     def part(self, first: int, last: int) -> Rows:
-        """Rows ``first`` to ``last`` (excluded) as views."""
-        cut: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, Tensor):
-                cut[f.name] = value[first:last]
-        if self.parameters is not None:
-            cut["parameters"] = self.parameters.rows(
-                torch.arange(first, last, device=self.p.device)
-            )
-        cut["groups"] = {name: labels[first:last] for name, labels in self.groups.items()}
-        return replace(self, **cut)
+        """p, tokens, q and counts of rows ``first`` to ``last`` (excluded), as views."""
+        p, *others = (
+            None if x is None else x[first:last] for x in (self.p, self.tokens, self.q, self.counts)
+        )
+        assert p is not None
+        return Rows(p, others[0], others[1], counts=others[2])
 
     @cached_property
     def here(self) -> View:
@@ -163,19 +157,6 @@ class Rows:
     def best(self) -> Tensor:
         """The likeliest token, [n, 1]."""
         return self.p.argmax(-1, keepdim=True)
-
-    def likeliest(self, count: int) -> Tensor:
-        """The count-th largest probability of each row, [n, 1]; the smallest if there are fewer."""
-        if not self._largest.numel():
-            return self.p.amin(-1, keepdim=True)
-        return self._largest[:, min(count, self._largest.shape[1]) - 1].unsqueeze(1)
-
-    @cached_property
-    def _largest(self) -> Tensor:
-        return self.p.topk(min(MOST_RANKED, self.p.shape[1])).values
-
-
-MOST_RANKED = 40
 
 
 class View:
@@ -217,6 +198,11 @@ class View:
     def log_p(self) -> Tensor:
         """Logarithm of p, -inf where it is zero."""
         return self.p.log()
+
+    @cached_property
+    def log_q(self) -> Tensor:
+        """Logarithm of q, -inf where it is zero."""
+        return self.q.log()
 
     @cached_property
     def residual(self) -> Tensor:

@@ -18,27 +18,32 @@ from harness.stats.rows import Rows, View
 LOWEST_LOG_P = -12.0
 MOST_LOG_RATIO = 6.0
 MOST_RATIO = 8.0
-RIDGE = 4.0  # prior precision of theta; features are of order 1
+RIDGE = 3.0  # prior precision of theta; features are of order 1
 
 Feature = Callable[[View], Tensor]
 
 
-def _log_ratio(at: View) -> Tensor:
-    ratio = (at.q.clamp(min=1e-300) / at.p.clamp(min=1e-300)).log()
-    return ratio.clamp(-MOST_LOG_RATIO, MOST_LOG_RATIO) / MOST_LOG_RATIO
+def _at_least(probability: float) -> Feature:
+    return lambda at: (at.p >= probability).double()
 
 
 TARGET: tuple[Feature, ...] = (
     lambda at: at.log_p.clamp(min=LOWEST_LOG_P) / -LOWEST_LOG_P,
     lambda at: at.best.double(),
-    lambda at: (at.p >= at.rows.likeliest(3)).double(),
-    lambda at: (at.p >= at.rows.likeliest(10)).double(),
-    lambda at: (at.p >= at.rows.likeliest(40)).double(),
+    _at_least(0.2),
+    _at_least(0.05),
+    _at_least(0.01),
+    _at_least(0.001),
 )
 DRAFT: tuple[Feature, ...] = (
-    _log_ratio,
+    lambda at: (
+        (at.log_q - at.log_p).nan_to_num(0.0).clamp(-MOST_LOG_RATIO, MOST_LOG_RATIO)
+        / MOST_LOG_RATIO
+    ),
     lambda at: (at.q / at.p.clamp(min=1e-300)).clamp(max=MOST_RATIO) / MOST_RATIO,
     lambda at: (at.q > at.p).double(),
+    lambda at: (at.residual >= 0.2).double(),
+    lambda at: (at.q >= 0.2).double(),
 )
 
 
@@ -57,39 +62,43 @@ class Tilt:
         self.theta = torch.zeros(size, dtype=torch.float64)
         self.curvature = RIDGE * torch.eye(size, dtype=torch.float64)
 
-    def log_ratios(self, at: View) -> Tensor:
-        """log of tilted law over p: theta . f(x) - log Z, [n] here, [n, V] everywhere."""
-        everywhere = self._stacked(at.rows.everywhere)
-        theta = self.theta.to(at.p.device)
-        z = (at.rows.p * (everywhere @ theta).exp()).sum(-1, keepdim=True).log()
-        if at is at.rows.here:
-            ratio = (self._stacked(at) @ theta - z).squeeze(1)
-            return torch.where(at.p.squeeze(1) > 0, ratio, 0.0)
-        return everywhere @ theta - z
+    def log_ratios(self, rows: Rows) -> Tensor:
+        """log of tilted law over p, theta . f(x) - log Z: [n], or [n, V] where tokens are counted.
 
-    def learn(self, rows: Rows) -> None:
-        """One Newton step towards the theta under which these and all earlier rows are likeliest.
-
-        The gradient is that of these rows at the present theta, the curvature the sum of all
-        rows', each at the theta of its time: recursive least squares in the limit of small theta.
+        Then it learns from these rows: one Newton step towards the theta under which they and all
+        earlier ones are likeliest. The gradient is that of these rows at the present theta, the
+        curvature the sum of all rows', each at the theta of its time: recursive least squares in
+        the limit of small theta.
         """
-        f = self._stacked(rows.everywhere)
-        tilted = rows.p * (f @ self.theta.to(f.device)).exp()
-        tilted /= tilted.sum(-1, keepdim=True)
-        mean = (tilted.unsqueeze(1) @ f).squeeze(1)  # [n, F]
+        f = self._stacked(rows.everywhere)  # [F, n, V]
+        tilts = (self.theta.to(f.device) @ f.flatten(1)).view_as(rows.p)
+        tilted = rows.p * tilts.exp()
+        z = tilted.sum(-1, keepdim=True)
+        tilted /= z
+        ratios = tilts - z.log()
         if rows.counts is None:
-            seen, times = self._stacked(rows.here).squeeze(1), torch.ones_like(tilted[:, 0])
+            at = rows.here
+            ratios = torch.where(at.p > 0, at.of(ratios), 0.0).squeeze(1)
+            self._learn(f, tilted, self._stacked(at).squeeze(2))
         else:
-            seen, times = (rows.counts.unsqueeze(1) @ f).squeeze(1), rows.counts.sum(-1)
-        weight = (tilted * times.unsqueeze(1)).unsqueeze(-1)
-        second = f.flatten(0, 1).T @ (f * weight).flatten(0, 1)
-        covariance = second - mean.T @ (mean * times.unsqueeze(1))
-        gradient = seen.sum(0) - (mean * times.unsqueeze(1)).sum(0)
-        self.curvature += covariance.cpu()
-        self.theta = self.theta + torch.linalg.solve(self.curvature, gradient.cpu())
+            times = rows.counts.sum(-1, keepdim=True)
+            self._learn(f, tilted * times, (f * rows.counts).sum(-1), times.squeeze(1))
+        return ratios
+
+    def _learn(
+        self, f: Tensor, weight: Tensor, emitted: Tensor, times: Tensor | None = None
+    ) -> None:
+        """Features [F, n, V], their weights [n, V] under the tilt, those of what came [F, n]."""
+        weighted = f * weight
+        expected = weighted.sum(-1)
+        second = f.flatten(1) @ weighted.flatten(1).T
+        of_means = expected if times is None else expected / times.clamp(min=1)
+        self.curvature += (second - expected @ of_means.T).cpu()
+        gradient = (emitted - expected).sum(1).cpu()
+        self.theta = self.theta + torch.linalg.solve(self.curvature, gradient)
 
     def _stacked(self, at: View) -> Tensor:
-        return torch.stack([feature(at) for feature in self.features], -1)
+        return torch.stack([feature(at) for feature in self.features])
 
     def state(self) -> dict[str, Any]:
         """What ``resume`` continues from: JSON types."""
