@@ -1,0 +1,127 @@
+"""Exact relatives of the reference engine: one step overridden, the target's law kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from reference_impl.batch import Batch
+from reference_impl.cache import Ints
+from reference_impl.drafters.model import ModelDrafter
+from reference_impl.engine import Proposal, SpeculativeEngine
+from reference_impl.randomness import Streams, inverse_cdf
+from reference_impl.sampling import one_hot
+from reference_impl.speculative import residual
+
+
+class ArgmaxDrafter(ModelDrafter):
+    """Proposes its most likely tokens at any temperature, and their laws."""
+
+    def _draw(
+        self, logits: Tensor, batch: Batch, drafts: Tensor, u: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        token, q = super()._draw(logits, batch, drafts, u)
+        return token if q is None else q.argmax(-1), q
+
+
+class PointMass(SpeculativeEngine):
+    """A drafted token is judged as if it had been proposed with certainty, however it was drawn."""
+
+    def propose(self, batch: Batch, count: Ints) -> Proposal:
+        return replace(super().propose(batch, count), q=None)
+
+
+class SamplerMatch(PointMass):
+    """The target draws a token of its own at every position, and drafts that equal it are kept."""
+
+    def law(self, processed: Tensor, batch: Batch) -> Tensor:
+        p = super().law(processed, batch)
+        used = torch.from_numpy(batch.room() + 1).to(self.device)
+        u = batch.streams.uniform(p.shape[1], used=used)
+        # From here on the draw is the law: it accepts its equal, and else leaves itself.
+        return one_hot(inverse_cdf(p, u), self.vocab)
+
+
+class Candidates(SpeculativeEngine):
+    """Three fixed candidates for the first position are tried in turn, each with q = 1.
+
+    The draft's chain goes on under the first of them. Another one that is accepted ends the
+    round: no row of the target follows it. Rounds count the chain alone.
+    """
+
+    def propose(self, batch: Batch, count: Ints) -> Proposal:
+        proposal = super().propose(batch, count)
+        if proposal.q is not None:
+            self._candidates = proposal.q[:, 0].argsort(-1, descending=True)[:, :3]
+        return replace(proposal, q=None)
+
+    def law(self, processed: Tensor, batch: Batch) -> Tensor:
+        p = super().law(processed, batch)
+        drafting = torch.from_numpy(batch.room() > 0).to(self.device)
+        if drafting.any():
+            coins = self._candidates.shape[1] + 1
+            u = batch.streams.uniform(coins, used=drafting * coins)
+            first = one_hot(tried_in_turn(p[:, 0], self._candidates, u), self.vocab)
+            p[:, 0] = torch.where(drafting.unsqueeze(1), first, p[:, 0])
+        return p
+
+
+def tried_in_turn(p: Tensor, candidates: Tensor, u: Tensor) -> Tensor:
+    """Accept a candidate c with p(c), else go on with p without c, renormalised.
+
+    Parameters
+    ----------
+    p : Tensor [B, V], float
+    candidates : Tensor [B, N], int64
+        Different from each other in a row, and fixed before any coin is drawn.
+    u : Tensor [B, N + 1], float64
+        A coin for each of them, and one for the token where none is accepted.
+
+    Returns
+    -------
+    Tensor [B], int64
+    """
+    p = p.double()
+    left = p.scatter(1, candidates, 0.0)
+    # Where the candidates are all there is, the last of them with p(c) > 0 is accepted surely.
+    token = inverse_cdf(torch.where(left.sum(1, keepdim=True) > 0, left, p), u[:, -1])
+    for i in reversed(range(candidates.shape[1])):
+        c = candidates[:, i : i + 1]
+        still = p.scatter(1, candidates[:, :i], 0.0)  # those before it were rejected
+        accepted = u[:, i] * still.sum(1) < still.gather(1, c).squeeze(1)
+        token = torch.where(accepted, c.squeeze(1), token)
+    return token
+
+
+class NearTies(SpeculativeEngine):
+    """Blocks of several positions are computed by another kernel: their logits are rounded.
+
+    Attributes
+    ----------
+    step : float
+        Grid of the rounding: the noise of float32 logits, as ``harness.oracle.noise`` finds it
+        on the tiny pairs.
+    """
+
+    step = 2.0**-18
+
+    def rows(self, logits: Tensor) -> Tensor:
+        return (logits / self.step).round() * self.step if logits.shape[1] > 1 else logits
+
+
+class OtherRandomness(SpeculativeEngine):
+    """Coins are read from the other end, and tokens win a race instead of an inverted sum."""
+
+    def accept(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
+        return (1 - u) * q <= p  # 1 - u is in (0, 1]
+
+    def choose(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
+        """Token i arrives at an exponential time of rate (p - q)+; the first one is drawn.
+
+        Gumbel-max, in logarithms. The coin seeds a stream that gives every token its own.
+        """
+        seeds: list[int | None] = (u * 2**52).long().tolist()
+        times = -Streams(seeds, self.device).uniform(self.vocab).log()
+        return (times / residual(p, q)).argmin(-1)
