@@ -15,6 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from harness.contract import Request
 from harness.models import ModelPair
+from harness.scoring import NEAR as NEAR
 from harness.scoring import Answer as Answer
 from harness.scoring import Forced
 from harness.scoring import score as score

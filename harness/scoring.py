@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -154,20 +154,22 @@ def score(
         if wrong:
             raise ValueError(f"token {wrong[0]} is outside the vocabulary 0..{pair.vocab_size - 1}")
     for batch in _batches(answers, pair.vocab_size):
-        yield from _score_batch(pair, batch, draft, margin)
+        index = torch.tensor(batch, device=pair.device)
+        for rows in _score_batch(pair, [answers[i] for i in batch], draft, margin):
+            assert rows.answer is not None
+            yield replace(rows, answer=index[rows.answer])
 
 
-def _batches(answers: Sequence[Answer], vocab: int) -> Iterator[list[Answer]]:
-    def length(answer: Answer) -> int:
-        return len(answer.request.prompt) + len(answer.tokens)
-
+def _batches(answers: Sequence[Answer], vocab: int) -> Iterator[list[int]]:
+    """Indices of answers that are scored together, shorter texts first."""
+    lengths = [len(a.request.prompt) + len(a.tokens) for a in answers]
     most = min(TOKENS_AT_ONCE, LOGITS_AT_ONCE // vocab)
-    batch: list[Answer] = []
-    for answer in sorted(answers, key=length):
-        if batch and (len(batch) + 1) * length(answer) > most:
+    batch: list[int] = []
+    for i in sorted(range(len(answers)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[i] > most:
             yield batch
             batch = []
-        batch.append(answer)
+        batch.append(i)
     if batch:
         yield batch
 
@@ -210,6 +212,7 @@ def _score_batch(
             scores=scores,
             parameters=parameters,
             groups={name: labels[cut] for name, labels in groups.items()},
+            answer=forced.of[cut],
         )
 
 

@@ -22,6 +22,9 @@ class Budget:
         Most generations that one statistical test may ask for.
     tables : int
         Tables whose exact law is enumerated.
+    large_tokens : int
+        Most tokens of each arm that an e-process may look at on a target of more than ``LARGE``
+        parameters.
     seed : int
     alpha : float
         Error level of one statistical test: the run's, shared among its tests.
@@ -32,14 +35,27 @@ class Budget:
     new_tokens: int
     samples: int
     tables: int
+    large_tokens: int
     seed: int = 20261129
     alpha: float = 1e-5
 
 
 PROFILES: Mapping[str, Budget] = {
-    "smoke": Budget(draft_tokens=(1, 4), prompts=1, new_tokens=16, samples=8_000, tables=60),
+    "smoke": Budget(
+        draft_tokens=(1, 4),
+        prompts=1,
+        new_tokens=16,
+        samples=8_000,
+        tables=60,
+        large_tokens=600,
+    ),
     "ci": Budget(
-        draft_tokens=(1, 2, 3, 4, 6, 8), prompts=2, new_tokens=32, samples=20_000, tables=200
+        draft_tokens=(1, 2, 3, 4, 6, 8),
+        prompts=2,
+        new_tokens=32,
+        samples=20_000,
+        tables=200,
+        large_tokens=1_500,
     ),
     "nightly": Budget(
         draft_tokens=(1, 2, 3, 4, 5, 6, 7, 8),
@@ -47,6 +63,8 @@ PROFILES: Mapping[str, Budget] = {
         new_tokens=64,
         samples=1_000_000,
         tables=2_000,
+        large_tokens=50_000,
     ),
 }
+LARGE = 10_000_000
 ALPHA = 1e-4  # of a whole run

@@ -110,7 +110,7 @@ class Certificate:
         return bool(self._rejected[-1])
 
     def __str__(self) -> str:
-        return self.family.says.format(f"{self.upper:.2g}")
+        return self.family.says.format(f"{self.upper:.3g}")
 
     def state(self) -> dict[str, Any]:
         """What ``resume`` continues from: JSON types."""
@@ -167,9 +167,10 @@ class Growth:
         return root**2
 
     def visible(self, tokens: int, threshold: float, power: float) -> list[Expert]:
-        """Experts that so many tokens would have convinced."""
-        return [
-            expert
-            for j, expert in enumerate(self.experts)
-            if self.tokens_needed(j, threshold, power) <= tokens
-        ]
+        """Of each family, the slightest fault that so many tokens would have shown."""
+        slightest: dict[str, tuple[float, Expert]] = {}
+        for j, expert in enumerate(self.experts):
+            needed = self.tokens_needed(j, threshold, power)
+            if slightest.get(expert.family, (0.0,))[0] < needed <= tokens:
+                slightest[expert.family] = (needed, expert)
+        return [expert for _, expert in slightest.values()]

@@ -23,6 +23,7 @@ from harness.stats.tilt import Tilt
 
 TILT = Expert("learned tilt", "a tilt along the features of harness.stats.tilt", lambda at: at.p)
 
+LEAD = math.log(20)  # nats; more tokens than it takes to reject may be needed to say why
 LEARNED_AT_ONCE = 1 << 15  # probabilities: the tilt's features of them fit a cache
 
 
@@ -50,6 +51,8 @@ class Decision:
     expert : Expert
         The one that holds the most wealth.
     expert_log_wealth : float
+    lead : float
+        By how much it leads the best expert of any other family, in nats.
     """
 
     rejected: bool
@@ -59,6 +62,12 @@ class Decision:
     impossible: int
     expert: Expert
     expert_log_wealth: float
+    lead: float
+
+    @property
+    def settled(self) -> bool:
+        """Whether the fault may be named: no other family is within ``LEAD``."""
+        return self.lead >= LEAD
 
 
 class EProcess:
@@ -91,8 +100,10 @@ class EProcess:
         self.tokens = 0
         self.impossible = 0
         self.near = 0
+        self.explained = torch.zeros(len(self.experts), dtype=torch.float64)
         self.largest = 0.0
         self.crossed_at: int | None = None
+        self._table: tuple[Tensor, Tensor] | None = None  # contexts that come again, and ratios
         self.groups: dict[str, dict[int, Tensor]] = {}  # log wealths, then tokens: [J + 1]
 
     @property
@@ -100,7 +111,7 @@ class EProcess:
         """Of the mixture, now."""
         return float((self.log_weights + self.log_wealths).logsumexp(0))
 
-    def update(self, rows: Rows, slack: float = 0.0) -> None:
+    def update(self, rows: Rows, slack: float = 0.0) -> Tensor:
         """Bet on the tokens of these rows, one after another.
 
         Parameters
@@ -108,26 +119,35 @@ class EProcess:
         slack : float
             Where the rows have the decoder's own log probabilities: how far they may be from the
             oracle's, in nats. Up to that they are believed, and the ratio is taken against them.
+
+        Returns
+        -------
+        Tensor [n, J], float64
+            log a(x) / p(x) of each expert and token, before slack; [1, J] of all together where
+            tokens are counted.
         """
         if rows.counts is not None:
-            self._update_counted(rows)
-            return
-        gains = self._gains(rows)
-        if rows.own_logprobs is not None:
-            gains = gains - (rows.own_logprobs - rows.here.log_p.squeeze(1)).nan_to_num(
-                nan=0.0, posinf=0.0, neginf=0.0
-            ).clamp(-slack, slack).unsqueeze(1)
+            return self._update_counted(rows)
         zero = rows.here.p.squeeze(1) == 0
+        ratios = self._gains(rows).masked_fill(zero.unsqueeze(1), 0.0)
+        gains = ratios.cpu()
+        if rows.own_logprobs is not None and slack > 0:
+            off = (rows.own_logprobs - rows.here.log_p.squeeze(1)).masked_fill(zero, 0.0)
+            gains = (ratios - off.nan_to_num(0.0).clamp(-slack, slack).unsqueeze(1)).cpu()
         near = zero & rows.near if rows.near is not None else torch.zeros_like(zero)
-        gains = gains.masked_fill(zero.unsqueeze(1), 0.0).cpu()
         path = gains.cumsum(0) + self.log_wealths
         self._look((self.log_weights + path).logsumexp(1))
         self.log_wealths = path[-1].clone()
         self.tokens += len(rows)
         self.impossible += int((zero & ~near).sum())
         self.near += int(near.sum())
+        if bool((zero & ~near).any()):
+            at = rows.here
+            possible = torch.stack([e.law(at).squeeze(1) > 0 for e in self.experts], 1)
+            self.explained += possible[zero & ~near].sum(0).cpu()
         for name, labels in rows.groups.items():
             self._group(name, labels.cpu(), gains)
+        return ratios.cpu()
 
     def _gains(self, rows: Rows) -> Tensor:
         """log a(x) / p(x), [n, J]; the tilt learns as it goes."""
@@ -150,11 +170,13 @@ class EProcess:
         if self.crossed_at is None and self.largest >= threshold:
             self.crossed_at = self.tokens + 1 + int((path >= threshold).int().argmax())
 
-    def _update_counted(self, rows: Rows) -> None:
+    def _update_counted(self, rows: Rows) -> Tensor:
         """The same for tokens that are counted by context: one look, after all of them."""
         assert rows.counts is not None
         counts = rows.counts
-        table = log_ratios(self.fixed, rows.everywhere)
+        if self._table is None or self._table[0] is not rows.p:
+            self._table = rows.p, log_ratios(self.fixed, rows.everywhere)
+        table = self._table[1]
         if self.tilt is not None:
             table = torch.cat([table, self.tilt.log_ratios(rows).unsqueeze(-1)], -1)
         seen = (counts > 0) & (rows.p > 0)
@@ -165,6 +187,7 @@ class EProcess:
         self.largest = max(self.largest, self.log_wealth)
         if self.crossed_at is None and self.log_wealth >= -math.log(self.alpha):
             self.crossed_at = self.tokens
+        return gains.unsqueeze(0)
 
     def _group(self, name: str, labels: Tensor, gains: Tensor) -> None:
         sums = self.groups.setdefault(name, {})
@@ -189,7 +212,13 @@ class EProcess:
         if handed_back is not None:
             wealths = wealths - handed_back.clamp(min=0)
             log_wealth = float((self.log_weights + wealths).logsumexp(0))
-        best = int(wealths.argmax())
+        # Impossible tokens first: what does not explain them is out, whatever it has won.
+        best = int((wealths + 1e6 * (self.explained - self.explained.max())).argmax())
+        others = [
+            float(wealth)
+            for expert, wealth in zip(self.experts, wealths, strict=True)
+            if expert.family != self.experts[best].family
+        ]
         return Decision(
             rejected=log_wealth >= -math.log(self.alpha) or self.impossible > 0,
             log_wealth=log_wealth,
@@ -198,6 +227,7 @@ class EProcess:
             impossible=self.impossible,
             expert=self.experts[best],
             expert_log_wealth=float(wealths[best]),
+            lead=float(wealths[best]) - max(others, default=-math.inf),
         )
 
     def where(self) -> dict[str, dict[int, tuple[int, float]]]:
@@ -216,6 +246,7 @@ class EProcess:
             "tokens": self.tokens,
             "impossible": self.impossible,
             "near": self.near,
+            "explained": self.explained.tolist(),
             "largest": self.largest,
             "crossed_at": self.crossed_at,
             "groups": {
@@ -238,6 +269,7 @@ class EProcess:
         self.log_wealths = torch.tensor(state["log_wealths"], dtype=torch.float64)
         for name in ("tokens", "impossible", "near", "largest", "crossed_at"):
             setattr(self, name, state[name])
+        self.explained = torch.tensor(state["explained"], dtype=torch.float64)
         self.groups = {
             name: {int(k): torch.tensor(v, dtype=torch.float64) for k, v in sums.items()}
             for name, sums in state["groups"].items()

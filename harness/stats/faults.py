@@ -45,15 +45,14 @@ def over_accept(at: View, factor: float) -> Tensor:
 
 def abs_residual(at: View) -> Tensor:
     """Recovered from abs(p - q) instead of (p - q)+."""
-    total = at.rows.sum(lambda all_: (all_.p - all_.q).abs())
-    wrong = (at.p - at.q).abs() / total.clamp(min=1e-300)
-    return torch.minimum(at.p, at.q) + _rejected(at) * wrong
+    wrong = normalised(at.rows, lambda view: (view.p - view.q).abs())
+    return torch.minimum(at.p, at.q) + _rejected(at) * wrong(at)
 
 
 def softmax_residual(at: View) -> Tensor:
     """Recovered from softmax((p - q)+): nearly uniform."""
-    wrong = (at.p - at.q).relu().exp() / at.rows.sum(lambda all_: (all_.p - all_.q).relu().exp())
-    return torch.minimum(at.p, at.q) + _rejected(at) * wrong
+    wrong = normalised(at.rows, lambda view: (view.p - view.q).relu().exp())
+    return torch.minimum(at.p, at.q) + _rejected(at) * wrong(at)
 
 
 def argmax_residual(at: View) -> Tensor:
@@ -68,31 +67,39 @@ def argmax_residual(at: View) -> Tensor:
 
 def proposal_at(at: View, power: float) -> Tensor:
     """Drawn from q^power / Z (a draft at another temperature), judged by q."""
-    total = at.rows.sum(lambda all_: all_.q**power)
-    return _mismatched(at, lambda view: view.q**power / total)
+    return mismatched(at, normalised(at.rows, lambda view: view.q**power))
 
 
 def proposal_argmax(at: View) -> Tensor:
     """The draft's argmax, judged as if it had been drawn."""
     best = at.rows.everywhere.q.argmax(-1, keepdim=True)
-    return _mismatched(at, lambda view: view.equals(best).to(view.p.dtype))
+    return mismatched(at, lambda view: view.equals(best).to(view.p.dtype))
 
 
 def unnormalised_proposal(at: View, scale: float) -> Tensor:
     """Judged by q times a constant: the draft's scores were no probabilities."""
     kept = torch.minimum(at.q, at.p / scale)
-    missing = (1 - at.rows.kept(1 / scale)).clamp(min=0)
-    left = at.rows.sum(lambda all_: (all_.p - scale * all_.q).relu())
-    recovered = torch.where(left > 0, (at.p - scale * at.q).relu() / left.clamp(min=1e-300), at.p)
-    return kept + missing * recovered
+    recovered = normalised(at.rows, lambda view: (view.p - scale * view.q).relu(), or_else=True)
+    return kept + _rejected(at, 1 / scale) * recovered(at)
 
 
-def _mismatched(at: View, drawn: Law) -> Tensor:
+def mismatched(at: View, drawn: Law) -> Tensor:
+    """Drafts are draws from one law, and judged and recovered as if from q."""
+
     def kept(view: View) -> Tensor:
         # q is zero where nothing is proposed, so the ratio does not matter there
         return drawn(view) * (view.p / view.q.clamp(min=1e-300)).clamp(max=1)
 
     return kept(at) + (1 - at.rows.sum(kept)).clamp(min=0) * at.residual
+
+
+def normalised(rows: Rows, weight: Law, or_else: bool = False) -> Law:
+    """A law from weights; ``or_else``: p where all weights are zero."""
+    total = rows.sum(weight)
+    floor = total.clamp(min=1e-300)
+    if not or_else:
+        return lambda view: weight(view) / floor
+    return lambda view: torch.where(total > 0, weight(view) / floor, view.p)
 
 
 def _rejected(at: View, factor: float = 1.0) -> Tensor:
@@ -105,7 +112,7 @@ def _rejected(at: View, factor: float = 1.0) -> Tensor:
 
 def temperature(at: View, power: float) -> Tensor:
     """p^power / Z: the temperature is 1 / power of what was asked for."""
-    return at.p**power / at.rows.sum(lambda all_: all_.p**power)
+    return normalised(at.rows, lambda view: view.p**power)(at)
 
 
 def sharpen(at: View, rate: float) -> Tensor:
@@ -115,8 +122,8 @@ def sharpen(at: View, rate: float) -> Tensor:
 
 def flatten(at: View, rate: float) -> Tensor:
     """A share of tokens is any token, the possible ones alike."""
-    possible = at.rows.sum(lambda all_: (all_.p > 0).to(all_.p.dtype))
-    return (1 - rate) * at.p + rate * (at.p > 0) / possible
+    anything = normalised(at.rows, lambda view: (view.p > 0).to(view.p.dtype))
+    return (1 - rate) * at.p + rate * anything(at)
 
 
 def shifted(at: View, rate: float) -> Tensor:
@@ -174,7 +181,8 @@ def filters_first(scores: Tensor, parameters: Parameters) -> Tensor:
 def top_p_of_everything(scores: Tensor, parameters: Parameters) -> Tensor:
     """top_p looks at the whole law instead of at what top_k has left of it."""
     nucleus = with_parameters(top_k=float(scores.shape[-1]))(scores, parameters) > 0
-    return _only(nucleus, sampling.normalise(scores, parameters))
+    likeliest = with_parameters(top_p=1.0)(scores, parameters) > 0
+    return _only(nucleus & likeliest, unfiltered(scores, parameters))
 
 
 def _only(kept: Tensor, law: Tensor) -> Tensor:

@@ -65,6 +65,8 @@ class Rows:
         Processed logits of the target, for laws under other sampling parameters.
     groups : dict of str to Tensor [n], int64
         Labels of the tokens, each known before its token was drawn; -1 for none.
+    answer : Tensor [n], int64, or None
+        Which of the answers that were scored each token is of.
     counts : Tensor [n, V] or None
         How often each token was emitted after this context, in place of ``tokens``.
     """
@@ -79,6 +81,7 @@ class Rows:
     scores: Tensor | None = None
     parameters: Parameters | None = None
     groups: Mapping[str, Tensor] = field(default_factory=dict)
+    answer: Tensor | None = None
     counts: Tensor | None = None
 
     @classmethod

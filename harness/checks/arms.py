@@ -1,0 +1,233 @@
+"""Speculative and plain decoding on the same requests, and the evidence against each of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from harness import oracle
+from harness.bench.workload import TASKS, load_workload
+from harness.checks.budget import LARGE, Budget
+from harness.checks.places import places
+from harness.checks.subject import Subject
+from harness.contract import Request, Sampling
+from harness.models import ModelPair
+from harness.stats import experts
+from harness.stats.certificate import LEAK, OVER_ACCEPTANCE, Certificate, Growth
+from harness.stats.eprocess import Decision, EProcess
+from harness.stats.paired_bets import PairedBets
+from harness.stats.rows import Rows
+
+POWER = 0.99
+EFFECTS = (  # the first that the budget is enough for sets the number of tokens
+    "drafts are accepted with probability min(1, 1.1 p/q)",
+    "drafts are accepted with probability min(1, 1.5 p/q)",
+    "a share of 0.3 of the tokens is the likeliest one instead of a draw",
+)
+CONFIDENCE_ALPHA = 1e-3  # of the certificates
+NEW_TOKENS = 32
+TOKENS_PER_SAMPLE = 4  # of a budget that counts short generations
+FEW = 3  # drafts of a block
+LOWEST = -50.0  # of one token's log ratio, where arms are compared: an impossible one is no number
+MOST_SLACK = 0.5  # nats: log probabilities further off than that are not the oracle's
+SLACK_MARGIN = 2.0  # the slack is the largest of a sample
+
+
+@dataclass
+class Arm:
+    """One way of decoding: the evidence against it, and its last answers."""
+
+    process: EProcess
+    earlier: list[list[int]] = field(default_factory=list)
+
+
+class TwoArms:
+    """Speculative and plain decoding on the same requests, batch after batch.
+
+    Parameters
+    ----------
+    subject : Subject
+    budget : Budget
+    sampling : Sampling
+    """
+
+    def __init__(self, subject: Subject, budget: Budget, sampling: Sampling) -> None:
+        self.subject, self.budget, self.sampling = subject, budget, sampling
+        pair, alpha = subject.pair, budget.alpha
+        self.prompts = prompts(pair, budget)
+        self.knows_draft = "model_draft" in subject.decoder.capabilities
+        self.has_plain = "plain" in subject.decoder.capabilities
+        self.logprobs = "logprobs" in subject.decoder.capabilities
+        named = (*experts.NAMED, *experts.of_sampling(sampling))
+        self.speculative = Arm(EProcess(named, q=True, alpha=alpha))
+        self.plain = Arm(EProcess(named, q=True, alpha=alpha))
+        self.between = PairedBets(len(self.plain.process.fixed))
+        self.certificates = [Certificate(f, CONFIDENCE_ALPHA) for f in (LEAK, OVER_ACCEPTANCE)]
+        self.growth = Growth([e for e in experts.NAMED if "replayed" not in e.needs])
+        self.batches = 0
+        self.effective = 0.0  # tokens, as many drafted ones as would say as much
+        self.kept = 0.0  # sum of the acceptance over the contexts of ``growth``
+        self.off = 0.0  # largest distance of its log probabilities from the oracle's, in nats
+
+    def run(self) -> None:
+        """Decode and score until the evidence decides, or the tokens are spent."""
+        process, detected = self.speculative.process, math.inf
+        large = self.subject.pair.target.num_parameters() > LARGE
+        most: float = self.budget.samples * TOKENS_PER_SAMPLE
+        if large:
+            most = min(most, self.budget.large_tokens)
+        while process.tokens < min(most, 2 * detected) and self.effective < self.needed(most):
+            scores = [self._batch(speculate=False)] if self.has_plain else []
+            scores.append(self._batch(speculate=True))
+            if self.has_plain:
+                self.between.update((scores[1] - scores[0]).numpy())
+            decision = self.decision()
+            if decision.rejected:
+                detected = min(detected, decision.tokens)
+                most = max(most, 2 * detected)  # to say what it is may take some more
+                if decision.settled:
+                    return
+
+    def needed(self, most: float) -> float:
+        """Effective tokens after which the slightest effect that ``most`` can show has shown."""
+        if not self.batches:
+            return math.inf
+        says = [e.says for e in self.growth.experts]
+        for effect in EFFECTS:
+            needed = self.growth.tokens_needed(says.index(effect), self.threshold, POWER)
+            if needed <= most:
+                return needed
+        return most
+
+    @property
+    def threshold(self) -> float:
+        """Log wealth at which any one expert decides."""
+        return -math.log(self.budget.alpha) - float(self.speculative.process.log_weights.min())
+
+    def drafted_share(self, draft_tokens: int) -> float:
+        """Of the tokens of a right decoder, at this pair's mean acceptance b.
+
+        A round has 1 + b + ... + b^K tokens, and the last one is a bonus with probability b^K.
+        """
+        b, k = self.kept / max(1, self.growth.rows), draft_tokens
+        return 1 - b**k / sum(b**i for i in range(k + 1))
+
+    def decision(self) -> Decision:
+        """On the speculative arm, after slack."""
+        process = self.speculative.process
+        if self.has_plain and not self.logprobs and self.plain.process.tokens:
+            plain = self.plain.process
+            return process.decision(plain.log_wealths * (process.tokens / plain.tokens))
+        return process.decision()
+
+    def visible(self) -> list[str]:
+        """Faults that would have been found with probability ``POWER``."""
+        found = self.growth.visible(int(self.effective), self.threshold, POWER)
+        return [e.says for e in found if self.knows_draft or "q" not in e.needs]
+
+    def requests(self, speculate: bool) -> list[Request]:
+        """One batch: every prompt, each with a seed of its own where the decoder takes one."""
+        seeded = "seed" in self.subject.decoder.capabilities
+        first = self.budget.seed + 2 * self.batches * len(self.prompts)
+        return [
+            Request(
+                prompt=prompt,
+                max_new_tokens=NEW_TOKENS,
+                sampling=self.sampling,
+                seed=first + 2 * i + speculate if seeded else None,
+                speculate=speculate,
+                draft_tokens=self._draft_tokens(),
+                logprobs=self.logprobs,
+            )
+            for i, (_, prompt) in enumerate(self.prompts)
+        ]
+
+    def _draft_tokens(self) -> int:
+        # Few drafts make many bonus tokens, in which no fault of acceptance shows.
+        several = [k for k in self.budget.draft_tokens if k >= FEW] or self.budget.draft_tokens
+        return several[-1 - self.batches % len(several)]
+
+    def _batch(self, *, speculate: bool) -> Tensor:
+        """Decode one batch, score it, bet on it; what each answer won for each expert, [B, J]."""
+        arm = self.speculative if speculate else self.plain
+        requests = self.requests(speculate)
+        completions = self.subject.ask(requests)
+        answers = [
+            oracle.Answer(
+                request,
+                completion.tokens,
+                completion.logprobs if self.logprobs else None,
+                arm.earlier[i] if arm.earlier else (),
+                {"task": self.prompts[i][0], "row": i, **places(completion)},
+            )
+            for i, (request, completion) in enumerate(zip(requests, completions, strict=True))
+        ]
+        # The tilt of each arm has learned something else: as a score it would not be the same one.
+        fixed = len(arm.process.fixed)
+        scores = torch.zeros(len(answers), fixed, dtype=torch.float64)
+        margin = max(oracle.NEAR, 2 * self.slack)
+        first = arm.process.tokens == 0
+        for number, rows in enumerate(oracle.score(self.subject.pair, answers, margin=margin)):
+            assert rows.answer is not None
+            if not (speculate and self.has_plain):
+                self._measure_slack(rows)
+            ratios = arm.process.update(rows, self.slack)
+            scores.index_add_(0, rows.answer.cpu(), ratios[:, :fixed].clamp(min=LOWEST))
+            if speculate:
+                for certificate in self.certificates:
+                    certificate.update(rows)
+                if first and number % 8 == 0:
+                    self.growth.update(rows)
+                    self.kept += float(rows.kept().sum())
+        if speculate:
+            # An expert loses in a bonus token about what it wins in a drafted one.
+            share = 2 * self.drafted_share(requests[0].draft_tokens) - 1
+            self.effective += max(0.0, share) * sum(len(c.tokens) for c in completions)
+            self.batches += 1
+        arm.earlier = [completion.tokens for completion in completions]
+        return scores
+
+    def _measure_slack(self, rows: Rows) -> None:
+        """How far the control arm's own log probabilities are from the oracle's."""
+        if rows.own_logprobs is None:
+            return
+        off = (rows.own_logprobs - rows.here.log_p.squeeze(1)).abs()
+        self.off = max(self.off, float(off[rows.here.p.squeeze(1) > 0].nan_to_num(0.0).max()))
+
+    @property
+    def slack(self) -> float:
+        """Nats up to which the decoder's own log probabilities are believed; 0 if not at all."""
+        return SLACK_MARGIN * self.off if self.off <= MOST_SLACK else 0.0
+
+    def slack_in_words(self) -> str:
+        """What was measured, and where."""
+        arm = "plain" if self.has_plain else "speculative"
+        if self.logprobs and self.off > MOST_SLACK:
+            return (
+                f"none: the log probabilities of the {arm} arm are up to {self.off:.2g} nats from "
+                "the oracle's, and were not used"
+            )
+        if self.logprobs:
+            return (
+                f"{self.slack:.2g} nats a token: its own log probabilities are believed that far "
+                f"(they are within {self.off:.2g} of the oracle's in the {arm} arm)"
+            )
+        if self.has_plain:
+            return "what the plain arm wins against the oracle is handed back, expert by expert"
+        return "none: no log probabilities and no plain arm to measure it by"
+
+
+def prompts(pair: ModelPair, budget: Budget) -> list[tuple[int, tuple[int, ...]]]:
+    """Task and ids of the prompts of a batch: of all tasks, as many as the budget has batches for.
+
+    A tiny pair takes all there are. A large one takes so few that there are at least two batches:
+    the second is needed to see an answer repeated.
+    """
+    per_task = None
+    if pair.target.num_parameters() > LARGE:
+        per_task = max(1, budget.large_tokens // (2 * NEW_TOKENS * len(TASKS)))
+    found = load_workload(pair, TASKS, per_task, NEW_TOKENS)
+    return [(TASKS.index(prompt.task), prompt.ids) for prompt in found]

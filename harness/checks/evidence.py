@@ -1,0 +1,139 @@
+"""Sampled output follows the target's law: an e-process on every token of many generations.
+
+The decoder's speculative and plain arms answer the same requests in turn, and both are held to the
+oracle. The plain arm is the control: if it fails, the oracle does not describe this engine, and it
+is the comparison of the two arms that says whether speculation changes anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from harness.bench.workload import TASKS
+from harness.checks.arms import CONFIDENCE_ALPHA, POWER, TwoArms
+from harness.checks.budget import Budget
+from harness.checks.places import NAMES
+from harness.checks.subject import Subject, check, repro
+from harness.contract import Sampling
+from harness.stats.eprocess import Decision
+from harness.verdict import Status, Verdict
+
+NAME = "distribution.evidence"
+MOST_LABELS = 9  # of a group that are shown
+
+SETTINGS: Mapping[str, Sampling] = {
+    "T=1": Sampling(temperature=1.0),
+    "T=0.7 top_k=20 top_p=0.9": Sampling(temperature=0.7, top_k=20, top_p=0.9),
+    "T=1.4": Sampling(temperature=1.4),
+    "T=1 min_p=0.1": Sampling(temperature=1.0, min_p=0.1),
+}
+
+
+@check(NAME, "sampling")
+def evidence(subject: Subject, budget: Budget, setting: str) -> Verdict:
+    """Every token of many generations against the oracle, with the plain arm as control."""
+    arms = TwoArms(subject, budget, SETTINGS[setting])
+    wanted = [r for r in arms.requests(speculate=True) if not subject.supports(r)]
+    if wanted:
+        missing = sorted(wanted[0].capabilities() - subject.decoder.capabilities)
+        message = f"the decoder does not declare: {', '.join(missing)}"
+        return Verdict(check=NAME, status=Status.UNSUPPORTED, message=message)
+    arms.run()
+    return conclusion(arms, setting)
+
+
+def conclusion(arms: TwoArms, setting: str) -> Verdict:
+    """The verdict that the evidence allows."""
+    decision, control = arms.decision(), arms.plain.process.decision()
+    between = arms.between.decision(arms.budget.alpha)
+    about = f"({setting}, {decision.tokens} tokens in {arms.batches} batches)"
+    found: dict[str, object] = {
+        "alpha": arms.budget.alpha,
+        "tokens": decision.tokens,
+        "log10_wealth": round(decision.log_wealth / math.log(10), 2),
+        "slack": arms.slack_in_words(),
+        "near_the_border_of_a_filter": arms.speculative.process.near,
+    }
+    if arms.has_plain:
+        found["plain_arm"] = {
+            "tokens": control.tokens,
+            "log10_wealth": round(control.log_wealth / math.log(10), 2),
+        }
+        found["between_the_arms_log10_wealth"] = round(arms.between.log_wealth / math.log(10), 2)
+    if arms.has_plain and control.rejected and not between:
+        return Verdict(
+            check=NAME,
+            status=Status.ERROR,
+            message=(
+                f"its own plain decoding does not follow the target's law: {reason(control)}, and "
+                f"nothing tells its two arms apart: speculation is not to blame {about}"
+            ),
+            likely_fault=f"of both arms: {control.expert.says}",
+            evidence=found,
+            repro=repro(arms.subject, arms.requests(speculate=False)[:1]),
+        )
+    if decision.rejected:
+        blame = ""
+        if arms.has_plain and control.rejected:
+            blame = "; its plain decoding does not either, and speculation changes the law again"
+        return Verdict(
+            check=NAME,
+            status=Status.FAIL,
+            message=f"tokens do not follow the target's law: {reason(decision)} {about}{blame}",
+            likely_fault=likely(decision),
+            evidence=found | {"where": where(arms)},
+            repro=repro(arms.subject, arms.requests(speculate=True)[:1]),
+        )
+    visible = arms.visible()
+    said = [str(c) for c in arms.certificates if arms.knows_draft and c.says_something]
+    if not visible and not said:
+        return Verdict(
+            check=NAME,
+            status=Status.INCONCLUSIVE,
+            message=f"too few tokens to show any named fault {about}",
+            evidence=found,
+        )
+    return Verdict(
+        check=NAME,
+        status=Status.PASS,
+        message=f"every token is accounted for by the target's law {about}",
+        ruled_out="; ".join(
+            [f"(confidence {1 - CONFIDENCE_ALPHA:g}) {text}" for text in said]
+            + [f"(power {POWER:g}) {text}" for text in visible]
+        ),
+        evidence=found,
+    )
+
+
+def reason(decision: Decision) -> str:
+    """What was seen, in words."""
+    if decision.impossible:
+        return f"{decision.impossible} tokens of probability zero were emitted"
+    return f"the evidence reached 10^{decision.log_wealth / math.log(10):.1f} to 1" + (
+        f", the error level after {decision.crossed_at} tokens" if decision.crossed_at else ""
+    )
+
+
+def likely(decision: Decision) -> str:
+    """The leading expert's fault, with how much likelier it makes the tokens."""
+    times = decision.expert_log_wealth / math.log(10)
+    unsure = "" if decision.settled else "; others are nearly as likely"
+    if decision.impossible:
+        return f"{decision.expert.says} (which allows those tokens{unsure})"
+    return f"{decision.expert.says} (10^{times:.0f} times likelier than the target's law{unsure})"
+
+
+def where(arms: TwoArms) -> dict[str, dict[str, str]]:
+    """By group: tokens and the leading expert's evidence in them, of the labels that have most."""
+    names = {**NAMES, "task": dict(enumerate(TASKS))}
+    found = {}
+    for name, labels in arms.speculative.process.where().items():
+        telling = sorted(labels, key=lambda label: -abs(labels[label][1]))[:MOST_LABELS]
+        found[name] = {
+            str(names.get(name, {}).get(label, label)): (
+                f"{labels[label][0]} tokens, 10^{labels[label][1] / math.log(10):.1f}"
+            )
+            for label in sorted(telling)
+        }
+    return found

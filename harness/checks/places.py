@@ -1,0 +1,41 @@
+"""Where in its round each token stands, from what a decoder reports: labels for the evidence.
+
+Each label is known before its token is drawn: which draft of the round it is, and whether all
+drafts before it were accepted, is settled by the tokens before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.contract import Completion
+
+PLACE, ROLE, AFTER = "place in the round", "draft or bonus", "round after"
+NAMES: Mapping[str, Mapping[int, str]] = {
+    ROLE: {0: "drafted", 1: "bonus after a fully accepted block"},
+    AFTER: {0: "a rejection", 1: "a fully accepted block"},
+}
+
+
+def places(completion: Completion) -> dict[str, list[int]]:
+    """Labels of every token; none where no rounds are reported.
+
+    Returns
+    -------
+    dict of str to list of int
+        ``PLACE``: 0 for the first token of a round. ``ROLE``: 1 for the token after a fully
+        accepted block. ``AFTER``, of the first token of a round: 1 if all drafts of the round
+        before were accepted, 0 if not; -1 for all other tokens, and in the first round.
+    """
+    if completion.rounds is None:
+        return {}
+    labels: dict[str, list[int]] = {PLACE: [], ROLE: [], AFTER: []}
+    after = -1
+    for entry in completion.rounds:
+        for place in range(entry.accepted + 1):
+            labels[PLACE].append(place)
+            labels[ROLE].append(int(place == entry.drafted))
+            labels[AFTER].append(after if place == 0 else -1)
+        after = int(entry.accepted == entry.drafted and entry.drafted > 0)
+    n = len(completion.tokens)  # the last round may have been cut, and rounds may not add up
+    return {name: (values + [-1] * n)[:n] for name, values in labels.items()}
