@@ -27,6 +27,8 @@ CAPABILITIES: Mapping[str, str] = {
     "batch": "several requests in one call are decoded together",
     "logprobs": "returns the log probability of every emitted token",
     "rounds": "returns drafted and accepted counts of every round",
+    "model_draft": "rounds: proposals are drawn from the pair's draft under the request's own "
+    "sampling parameters",
     "plain": "can run the same request with speculation off",
     "validates": "raises ValueError on a request that makes no sense",
     "exact_law": "has rule(target, propose, request, randomness), which asks us for randomness",

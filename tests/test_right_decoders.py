@@ -15,7 +15,13 @@ def test_the_reference_passes(decoder: str, tmp_path: Path) -> None:
     found = run_suites(tmp_path / "record.jsonl", decoder)
     statuses = {row.item: row.verdict.status for row in found.verdicts}
     unsupported = {item for item, status in statuses.items() if status is Status.UNSUPPORTED}
-    assert unsupported == {"suites/test_exact_law.py::test_tables[tiny]"}
+    without_model_draft = {
+        "suites/test_acceptance.py::test_expected[tiny]",
+        "suites/test_acceptance.py::test_self_draft[tiny-self]",
+    }
+    assert unsupported == {"suites/test_exact_law.py::test_tables[tiny]"} | (
+        without_model_draft if decoder == "reference-ngram" else set()
+    )
     assert {statuses[item] for item in statuses.keys() - unsupported} == {Status.PASS}
 
 

@@ -18,9 +18,16 @@ _ALL = frozenset(CAPABILITIES) - {"declared_lossy", "exact_law"}
 
 
 class EngineDecoder:
-    """The engine behind the contract: it checks requests, the engine decodes them."""
+    """The engine behind the contract: it checks requests, the engine decodes them.
 
-    capabilities = _ALL
+    Attributes
+    ----------
+    capabilities : frozenset of str
+        ``model_draft`` among them for a ``ModelDrafter`` itself: its relatives may propose
+        otherwise, and whoever builds them knows.
+    """
+
+    capabilities = _ALL - {"model_draft"}
 
     def __init__(
         self,
@@ -30,6 +37,8 @@ class EngineDecoder:
         max_batch: int | None = None,
     ) -> None:
         self._pair = pair
+        if type(drafter) is ModelDrafter:
+            self.capabilities = _ALL
         self.engine = engine(pair.target, drafter, pair.vocab_size, max_batch)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
