@@ -17,5 +17,5 @@ CASES = [
 @pytest.mark.statistical
 @pytest.mark.pairs("micro", "micro-bad", "micro-self", "micro-hostile")
 @pytest.mark.parametrize(("setting", "draft_tokens"), CASES)
-def test_joint(subject, budget, conclude, setting, draft_tokens):
-    conclude(distribution.joint(subject, budget, setting, draft_tokens))
+def test_family(subject, budget, conclude, setting, draft_tokens):
+    conclude(distribution.family(subject, budget, setting, draft_tokens))

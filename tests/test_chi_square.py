@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from harness.stats.chi_square import (
     pool,
     power,
     samples_needed,
+    smallest,
 )
 
 FAIR = np.array([0.25, 0.25, 0.25, 0.25])
@@ -133,6 +135,33 @@ def test_samples_needed_grows_with_what_is_asked_of_them() -> None:
     assert samples_needed(FAIR, FAIR, 1e-3, 0.9, most=5000) == 5000
 
 
+def test_what_is_smallest_is_found_as_often_as_wanted() -> None:
+    share = smallest(FAIR, TILTED, 20_000, 1e-4, 0.9)
+    assert power(FAIR, (1 - share) * FAIR + share * TILTED, 20_000, 1e-4) == pytest.approx(0.9)
+    needed = samples_needed(FAIR, TILTED, 1e-4, 0.9)
+    assert smallest(FAIR, TILTED, needed, 1e-4, 0.9) == pytest.approx(1, rel=0.02)
+    assert smallest(FAIR, TILTED, 4 * needed, 1e-4, 0.9) == pytest.approx(0.5, rel=0.02)
+
+
+def test_nothing_is_smallest_where_nothing_is_seen() -> None:
+    assert smallest(FAIR, TILTED, 100, 1e-4) == math.inf
+    assert smallest(FAIR, FAIR, 10_000, 1e-4) == math.inf
+    assert smallest(np.ones(1), np.ones(1), 10_000, 1e-4) == math.inf  # one token
+
+
+def test_a_large_vocabulary() -> None:
+    """V > 100,000, most of it pooled; a single cell holds the effect."""
+    law = np.full(150_000, 0.5 / 149_999)
+    law[70_000] = 0.5
+    groups = pool(law, 50_000)
+    assert np.bincount(groups, weights=law * 50_000).min() >= MIN_EXPECTED * (1 - 1e-9)
+    other = law[::-1].copy()
+    assert samples_needed(law, other, 1e-4) < 1_000
+    counts = np.random.default_rng(1).multinomial(50_000, law)
+    assert goodness_of_fit(counts, law).p_value > 1e-4
+    assert goodness_of_fit(counts[::-1], law).p_value < 1e-9
+
+
 # --- the family ---------------------------------------------------------------------------------
 
 
@@ -147,7 +176,7 @@ def test_holm_by_hand() -> None:
 
 @functools.cache
 def micro_laws() -> dict[str, np.ndarray]:
-    """The joint laws that ``distribution.joint`` compares with on pair ``micro``."""
+    """The joint laws that ``distribution.family`` compares with on pair ``micro``."""
     pair = load_pair("micro")
     prompt = random_prompt(pair, 3, 20261129)
     return {
@@ -232,9 +261,25 @@ def test_a_bad_level_is_named(alpha: float) -> None:
         lambda: holm({"a": 0.5}, alpha),
         lambda: power(FAIR, TILTED, 100, alpha),
         lambda: samples_needed(FAIR, TILTED, alpha),
+        lambda: samples_needed(FAIR, TILTED, 0.01, alpha),
+        lambda: smallest(FAIR, TILTED, 100, alpha),
+        lambda: smallest(FAIR, TILTED, 100, 0.01, alpha),
     ):
         with pytest.raises(ValueError, match=str(alpha)):
             call()
+
+
+def test_an_alternative_that_does_not_fit_is_named() -> None:
+    for call in (
+        lambda: power(FAIR, np.ones(1), 100, 0.01),
+        lambda: smallest(FAIR, np.ones(1), 100, 0.01),
+    ):
+        with pytest.raises(ValueError, match="an alternative of 1 cells for 4 cells"):
+            call()
+    with pytest.raises(ValueError, match="0 samples"):
+        smallest(FAIR, TILTED, 0, 0.01)
+    with pytest.raises(ValueError, match=r"sum to 0\.9"):
+        smallest(FAIR, np.array([0.5, 0.4, 0, 0]), 100, 0.01)
 
 
 @pytest.mark.parametrize("p_value", [NAN, -0.1, 1.5])

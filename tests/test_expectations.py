@@ -13,7 +13,7 @@ FILE = """
 test_stopping.py::test_offsets*  # https://example.org/issue/1: stop sequences inside a block
 test_greedy.py::test_identity[tiny-ties]  # ties break the other way
 
-test_distribution.py::test_joint[micro-T=1 K=?]  # filters
+test_distribution.py::test_family[micro-T=1 K=?]  # filters
 """
 ITEM = "suites/test_greedy.py::test_identity[tiny-ties]"
 
@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> str:
     [
         ("suites/test_stopping.py::test_offsets[tiny]", "https://example.org/issue/1: stop seq"),
         (ITEM, "ties break the other way"),
-        ("suites/test_distribution.py::test_joint[micro-T=1 K=4]", "filters"),
-        ("suites/test_distribution.py::test_joint[micro-T=1 K=10]", ""),
+        ("suites/test_distribution.py::test_family[micro-T=1 K=4]", "filters"),
+        ("suites/test_distribution.py::test_family[micro-T=1 K=10]", ""),
         ("suites/test_greedy.py::test_identity[tiny]", ""),
         ("suites/test_greedy.py::test_identity[tiny-ties]-again", ""),
         ("suites/test_greedy.py::test_identityt", ""),  # brackets are no character class
@@ -59,7 +59,7 @@ def test_entries_that_match_nothing_are_told(path: str) -> None:
     found.match("suites/test_smoke.py::test_wired[tiny]")
     assert found.unused() == [
         "test_stopping.py::test_offsets*",
-        "test_distribution.py::test_joint[micro-T=1 K=?]",
+        "test_distribution.py::test_family[micro-T=1 K=?]",
     ]
 
 

@@ -1,31 +1,34 @@
 """Sampled output follows the target's law.
 
-The support check first: one token of probability zero is proof by itself. Then chi-square, on
-the joint law of the next tokens, which is enumerated exactly on a tiny pair. The decoder's plain
-arm goes through the same test: if it fails too, the oracle does not describe this engine.
+The support check first: one token of probability zero is proof by itself. Then the chi-square
+family (``members``) on a pair so small that the laws of its tokens are enumerated exactly. The
+decoder's plain arm goes through the same tests: if it fails, the oracle does not describe this
+engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from harness import oracle
+from harness.checks import members
 from harness.checks.budget import Budget
+from harness.checks.continuations import TOKENS as TOKENS
+from harness.checks.continuations import Floats, Laws
+from harness.checks.members import Ints, Member, Sample
+from harness.checks.plan import EFFECT as EFFECT
+from harness.checks.plan import EFFECT_OF_ANY_DRAFT as EFFECT_OF_ANY_DRAFT
+from harness.checks.plan import POWER, Plan
 from harness.checks.prompts import random_prompt
-from harness.checks.subject import Refused, Subject, check, repro
+from harness.checks.subject import Subject, check, repro
 from harness.contract import Request, Sampling
-from harness.stats import chi_square, faults
+from harness.stats import chi_square
 from harness.verdict import Status, Verdict
-
-TOKENS = 3  # of the joint law
-POWER = 0.99
-EFFECT = "over-acceptance by a factor of 1.1"  # what the sample size is computed for,
-# or, where the draft is the target and hides every fault of acceptance:
-EFFECT_OF_ANY_DRAFT = "1 in 10 tokens is the most likely one instead of a draw"
 
 SETTINGS: Mapping[str, Sampling] = {
     "T=1": Sampling(temperature=1.0),
@@ -35,13 +38,14 @@ SETTINGS: Mapping[str, Sampling] = {
 }
 
 
-@check("distribution.joint", "sampling")
-def joint(subject: Subject, budget: Budget, setting: str, draft_tokens: int) -> Verdict:
-    """Joint law of the next tokens: support, Pearson and G.
+@check("distribution.family", "sampling")
+def family(subject: Subject, budget: Budget, setting: str, draft_tokens: int) -> Verdict:
+    """Support, then Pearson and G on every member of the chi-square family, Holm over all.
 
-    Every token is a draw from p whatever the rounds look like, so the counts of ``TOKENS``-tuples
-    are multinomial with an exactly known law. N is what Pearson needs to find ``EFFECT`` with
-    probability ``POWER`` at this test's alpha, or the profile's limit if that is less.
+    Every token is a draw from p whatever the rounds look like, so all counts are multinomial with
+    exactly known laws. N is what the best member needs to find ``EFFECT`` with probability
+    ``POWER`` at its share of alpha, or the profile's limit, which holds for each arm, if that is
+    less. The arms share alpha: a right decoder is called wrong, or its oracle, at most that often.
     """
     pair = subject.pair
     if pair.vocab_size**TOKENS > oracle.ENUMERABLE:
@@ -51,7 +55,7 @@ def joint(subject: Subject, budget: Budget, setting: str, draft_tokens: int) -> 
     request = Request(
         prompt=random_prompt(pair, 3, budget.seed),
         # One more than is looked at: the last token of a request is never drafted.
-        max_new_tokens=TOKENS + 1,
+        max_new_tokens=max(TOKENS, draft_tokens + 2) + 1,
         sampling=SETTINGS[setting],
         draft_tokens=draft_tokens,
     )
@@ -59,50 +63,50 @@ def joint(subject: Subject, budget: Budget, setting: str, draft_tokens: int) -> 
         missing = sorted(request.capabilities() - subject.decoder.capabilities)
         return _verdict(Status.UNSUPPORTED, f"the decoder does not declare: {', '.join(missing)}")
 
-    p = oracle.joint_law(pair.target, request, TOKENS, pair.vocab_size)
-    q = oracle.joint_law(pair.draft, request, TOKENS, pair.vocab_size)
-    law = oracle.joint(p).numpy()
-    alternatives = {name: oracle.joint(fault(p, q)).numpy() for name, fault in faults.NAMED.items()}
-    tests = 2  # Pearson and G share the level; Bonferroni inside is Holm's worst case
-    alpha = budget.alpha / tests
-    hidden = np.allclose(alternatives[EFFECT], law, rtol=1e-6)
-    effect = alternatives[EFFECT_OF_ANY_DRAFT if hidden else EFFECT]
-    needed = chi_square.samples_needed(law, effect, alpha, POWER)
-    samples = min(needed, budget.samples)
-    visible = [
-        name
-        for name, alternative in alternatives.items()
-        if chi_square.power(law, alternative, samples, alpha) >= POWER
-    ]
-
-    counts = _counts(subject, request, samples, pair.vocab_size)
-    problem = _problem(counts, law, budget.alpha)
-    evidence = {"alpha": budget.alpha, "samples": samples, "samples_needed": needed, **problem}
-    if not problem["rejected"]:
-        if not visible:
-            return _verdict(
-                Status.INCONCLUSIVE, f"{samples} samples cannot show any known fault", evidence
-            )
+    plan = Plan.of(subject, budget, request)
+    sample = plan.ask(subject, request)
+    starts, left_out = plan.round_starts(sample)
+    arms = {"speculative": _Arm.of(plan, sample, starts, subject, budget)}
+    if plan.controlled:
+        plain = plan.ask(subject, msgspec.structs.replace(request, speculate=False))
+        arms["plain"] = _Arm.of(plan, plain, starts, subject, budget)
+    spec, control = arms["speculative"], arms.get("plain")
+    evidence = {
+        "alpha": budget.alpha,
+        "alpha_of_an_arm": plan.alpha,
+        "tests": plan.tests,
+        "samples": plan.samples + plan.calls * plan.rows,
+        "effect": plan.effect,
+        "samples_needed": plan.needed,
+        "left_out": left_out,
+        **spec.evidence(plan),
+        "plain_arm": control.evidence(plan) if control else "not declared",
+    }
+    where = f"({setting}, K={draft_tokens}, {plan.samples} samples)"
+    if control and control.rejected:
+        blame = "its own plain decoding fails the tests: speculation is not to blame"
+        found = f"{spec.rejected}; {blame}" if spec.rejected else f"{blame}; {control.rejected}"
+        return _verdict(Status.ERROR, f"{found} {where}", evidence)
+    if spec.rejected:
         return _verdict(
-            Status.PASS,
-            f"{samples} samples of {TOKENS} tokens fit the target ({setting}, K={draft_tokens})",
+            Status.FAIL,
+            f"{spec.rejected} {where}",
             evidence,
-            ruled_out=f"(power {POWER}) " + "; ".join(visible),
+            likely_fault=_likeliest(spec, plan.laws),
+            repro=_repro(subject, request, spec),
         )
-    message = f"{problem['rejected']} ({setting}, K={draft_tokens}, {samples} samples)"
-    if "plain" in subject.decoder.capabilities:
-        plain = msgspec.structs.replace(request, speculate=False)
-        control = _problem(_counts(subject, plain, samples, pair.vocab_size), law, budget.alpha)
-        evidence["plain_arm"] = control
-        if control["rejected"]:
-            blame = "; its own plain decoding fails the same test: speculation is not to blame"
-            return _verdict(Status.ERROR, message + blame, evidence)
+    if not plan.visible:
+        return _verdict(
+            Status.INCONCLUSIVE,
+            f"{evidence['samples']} samples cannot show any known fault",
+            evidence,
+        )
     return _verdict(
-        Status.FAIL,
-        message,
+        Status.PASS,
+        f"{len(spec.members)} tables of {plan.samples} samples fit the target "
+        f"({setting}, K={draft_tokens})",
         evidence,
-        likely_fault=_likeliest(counts, law, alternatives),
-        repro=repro(subject, [request]),
+        ruled_out=f"(power {POWER}) " + "; ".join([*plan.visible, *spec.shares(plan)]),
     )
 
 
@@ -110,68 +114,104 @@ def _verdict(
     status: Status, message: str, evidence: dict[str, object] | None = None, **more: str
 ) -> Verdict:
     return Verdict(
-        check="distribution.joint", status=status, message=message, evidence=evidence or {}, **more
+        check="distribution.family", status=status, message=message, evidence=evidence or {}, **more
     )
 
 
-def _counts(subject: Subject, request: Request, samples: int, vocab: int) -> NDArray[np.int64]:
-    """How often each tuple of ``TOKENS`` ids came first, [vocab ** TOKENS].
+@dataclass(frozen=True)
+class _Arm:
+    """What the tests say of one arm.
 
-    Seeds are fixed where the decoder takes them, so a run can be repeated to the token.
+    Attributes
+    ----------
+    rejected : str
+        Which test rejects, in words; empty for none.
+    failing : list of Member
+        Those that a test rejects, the clearest first; none where the support check does.
     """
-    seeded = "seed" in subject.decoder.capabilities
-    plain_offset = 0 if request.speculate else samples  # the control arm is independent
-    requests = [
-        msgspec.structs.replace(request, seed=plain_offset + i if seeded else None)
-        for i in range(samples)
-    ]
-    base = vocab ** np.arange(TOKENS - 1, -1, -1)
-    completions = subject.ask(requests)
-    for completion in completions:
-        if len(completion.tokens) != request.max_new_tokens:
-            problem = f"{len(completion.tokens)} tokens of {request.max_new_tokens} asked for"
-            raise Refused(problem, [request])
-    cells = [int(np.dot(c.tokens[:TOKENS], base)) for c in completions]
-    return np.bincount(cells, minlength=vocab**TOKENS)
 
+    members: list[Member]
+    rejected: str
+    failing: list[Member] = field(default_factory=list)
 
-def _problem(
-    counts: NDArray[np.int64], law: NDArray[np.float64], alpha: float
-) -> dict[str, object]:
-    """Which test rejects, in words (empty: none), with the p-values."""
-    impossible = np.flatnonzero((law == 0) & (counts > 0))
-    if len(impossible):
-        share = counts[impossible].sum() / counts.sum()
-        return {"rejected": f"tokens of probability zero were emitted ({share:.2%} of the samples)"}
-    results = {
-        name: chi_square.goodness_of_fit(counts, law, name)
-        for name in ("pearson", "log-likelihood")
-    }
-    p_values = {name: result.p_value for name, result in results.items()}
-    rejected = chi_square.holm(p_values, alpha)
-    words = ""
-    if rejected:
-        first = results[rejected[0]]
-        words = (
-            f"output does not follow the target's law: {rejected[0]} {first.statistic:.0f} on "
-            f"{first.degrees} degrees of freedom, p = {first.p_value:.2g}"
+    @classmethod
+    def of(
+        cls, plan: Plan, sample: Sample, starts: Ints | None, subject: Subject, budget: Budget
+    ) -> _Arm:
+        if outside := _impossible(subject, plan, sample):
+            return cls([], outside)
+        found = list(_members(plan, sample, starts, subject, budget))
+        results = {name: (r, m) for m in found for name, r in m.results().items()}
+        rejected = chi_square.holm({n: r.p_value for n, (r, _) in results.items()}, plan.alpha)
+        if not rejected:
+            return cls(found, "")
+        result, _ = results[rejected[0]]
+        return cls(
+            found,
+            f"output does not follow the target's law: {rejected[0]} {result.statistic:.0f} on "
+            f"{result.degrees} degrees of freedom, p = {result.p_value:.2g}",
+            list({results[name][1].name: results[name][1] for name in rejected}.values()),
         )
-    return {"rejected": words, "p_values": p_values, "degrees": results["pearson"].degrees}
+
+    def evidence(self, plan: Plan) -> dict[str, object]:
+        """What was found, in JSON types."""
+        tables = {m.name: m.evidence(plan.each, POWER) for m in self.members}
+        return {"rejected": self.rejected, "members": tables}
+
+    def shares(self, plan: Plan) -> Iterator[str]:
+        """Smallest share that each member would have shown, in words."""
+        for member in self.members:
+            share = member.smallest(plan.each, POWER)
+            if not math.isinf(share):
+                yield f"{share:.1%} of {member.share} ({member.name})"
 
 
-def _likeliest(
-    counts: NDArray[np.int64],
-    law: NDArray[np.float64],
-    alternatives: Mapping[str, NDArray[np.float64]],
-) -> str:
-    """The named fault under which these counts are likeliest, if one beats the target's law."""
+def _members(
+    plan: Plan, sample: Sample, starts: Ints | None, subject: Subject, budget: Budget
+) -> Iterator[Member]:
+    vocab, lag = subject.pair.vocab_size, plan.request.draft_tokens + 1
+    yield from members.of_outputs(sample, plan.laws, vocab)
+    yield from members.of_lag(sample, plan.laws, lag, vocab)
+    if starts is not None:
+        yield from members.of_rounds(sample, starts, subject.pair, plan.request, budget.seed)
+    yield from members.of_calls(sample.calls, plan.laws.first)
+
+
+def _impossible(subject: Subject, plan: Plan, sample: Sample) -> str:
+    """Tokens of probability zero, in words; at the border of a filter noise is no proof."""
+    outputs = [*sample.outputs.tolist(), *sample.longer.tolist()]
+    distinct = [oracle.Answer(plan.request, tokens) for tokens in sorted(set(map(tuple, outputs)))]
+    found = 0
+    for rows in oracle.score(subject.pair, distinct, draft=False):
+        assert rows.near is not None
+        found += int(((rows.here.p.squeeze(1) == 0) & ~rows.near).sum())
+    if not found:
+        return ""
+    return f"tokens of probability zero were emitted ({found} in {len(distinct)} different outputs)"
+
+
+def _likeliest(arm: _Arm, laws: Laws) -> str:
+    """The named fault under which these counts are likeliest, or those the members are for.
+
+    The latter only if the first tokens are right: wrong ones show in pairs of them as well.
+    """
+    if not arm.members:
+        return ""
+    counts = arm.members[0].counts
     floor = 1e-12  # a law that forbids what was seen is out, but stays comparable
 
-    def score(candidate: NDArray[np.float64]) -> float:
+    def score(candidate: Floats) -> float:
         return float(counts @ np.log(np.maximum(candidate, floor)))
 
-    best = max(alternatives, key=lambda name: score(alternatives[name]))
-    gain = score(alternatives[best]) - score(law)
-    if gain <= np.log(1e3):
-        return ""
-    return f"{best} (10^{gain / np.log(10):.0f} times likelier than the target's law)"
+    best = max(laws.alternatives, key=lambda name: score(laws.alternatives[name]))
+    gain = score(laws.alternatives[best]) - score(laws.joint)
+    if gain > np.log(1e3):
+        return f"{best} (10^{gain / np.log(10):.0f} times likelier than the target's law)"
+    hints = [member.hint for member in arm.failing]
+    return "; or ".join(hints) if all(hints) else ""
+
+
+def _repro(subject: Subject, request: Request, arm: _Arm) -> str:
+    names = " ".join(member.name for member in arm.failing[:1])
+    code = repro(subject, [request] * (2 if "rows" in names else 1))
+    return code + ("\nprint(decoder.generate([request]))  # once more" if "calls" in names else "")

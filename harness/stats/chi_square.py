@@ -1,18 +1,20 @@
 """Chi-square tests of counts against an exactly known law, with their power.
 
-A trio: ``goodness_of_fit`` decides, ``power`` and ``samples_needed`` say what a given discrepancy
-costs. Pearson's X^2 and the likelihood ratio G (``scipy.stats.power_divergence``); cells of small
-expectation are pooled, Holm keeps the error level over a family.
+A trio: ``goodness_of_fit`` decides, ``smallest`` says what it can see, ``samples_needed`` what it
+takes to see a given discrepancy. Pearson's X^2 and the likelihood ratio G
+(``scipy.stats.power_divergence``); cells of small expectation are pooled, Holm keeps the error
+level over a family.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import optimize, stats
 
 Floats = NDArray[np.float64]
 MIN_EXPECTED = 20.0  # at 5, tail p-values of 1e-4 come out twice too small; at 20 they hold
@@ -49,9 +51,10 @@ def _checked(law: Floats) -> Floats:
     return normalised
 
 
-def _check_alpha(alpha: float) -> None:
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}: it must be in (0, 1)")
+def check_level(value: float, name: str = "alpha") -> None:
+    """Raise ValueError unless ``value`` is in (0, 1), where error levels and powers are."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} is {value}: it must be in (0, 1)")
 
 
 def pool(law: Floats, samples: int) -> NDArray[np.int64]:
@@ -66,16 +69,19 @@ def pool(law: Floats, samples: int) -> NDArray[np.int64]:
         Group of each cell, 0-based.
     """
     expected = law * samples
-    groups = np.empty(law.size, dtype=np.int64)
     order = np.argsort(-expected, kind="stable")
-    group, filled = 0, 0.0
-    for cell in order:
-        groups[cell] = group
-        filled += expected[cell]
-        if filled >= MIN_EXPECTED:
-            group, filled = group + 1, 0.0
-    if group:  # what is left over, impossible cells among it, joins the last full group
-        groups[groups == group] = group - 1
+    filled = np.cumsum(expected[order])
+    alone = int(np.count_nonzero(expected >= MIN_EXPECTED))
+    ends, end = [*range(1, alone + 1)], alone  # of the groups, in that order
+    while end < law.size:
+        before = filled[end - 1] if end else 0.0
+        end = int(np.searchsorted(filled, before + MIN_EXPECTED)) + 1
+        if end <= law.size:
+            ends.append(end)
+    group = np.searchsorted(ends, np.arange(law.size), side="right")
+    # What is left over, impossible cells among it, joins the last full group.
+    groups = np.empty(law.size, dtype=np.int64)
+    groups[order] = np.minimum(group, max(len(ends) - 1, 0))
     return groups
 
 
@@ -114,15 +120,20 @@ def effect(law: Floats, alternative: Floats, samples: int) -> tuple[float, int]:
 
     Pearson's divergence sum (a - p)^2 / p over the cells as pooled for that many samples.
     """
-    groups = pool(_checked(law), samples)
-    p = np.bincount(groups, weights=_checked(law))
-    a = np.bincount(groups, weights=_checked(alternative))
+    law, alternative = _checked(law), _checked(alternative)
+    if len(alternative) != len(law):
+        raise ValueError(f"an alternative of {len(alternative)} cells for {len(law)} cells")
+    if samples < 1:
+        raise ValueError(f"{samples} samples: there must be at least 1")
+    groups = pool(law, samples)
+    p = np.bincount(groups, weights=law)
+    a = np.bincount(groups, weights=alternative)
     return float(((a - p) ** 2 / p).sum()), len(p) - 1
 
 
 def power(law: Floats, alternative: Floats, samples: int, alpha: float) -> float:
     """Probability that a test of level ``alpha`` on that many samples finds ``alternative``."""
-    _check_alpha(alpha)
+    check_level(alpha)
     size, degrees = effect(law, alternative, samples)
     if degrees < 1:
         return 0.0
@@ -134,6 +145,7 @@ def samples_needed(
     law: Floats, alternative: Floats, alpha: float, wanted: float = 0.99, most: int = 10_000_000
 ) -> int:
     """Smallest sample size (within 2%) at which ``power`` is ``wanted``; ``most`` if none is."""
+    check_level(wanted, "the wanted power")
     low, high = 1, most
     if power(law, alternative, high, alpha) < wanted:
         return most
@@ -146,9 +158,40 @@ def samples_needed(
     return high
 
 
+def smallest(
+    law: Floats, direction: Floats, samples: int, alpha: float, wanted: float = 0.99
+) -> float:
+    """Smallest share e at which (1 - e) ``law`` + e ``direction`` is found with power ``wanted``.
+
+    Mixing scales the discrepancy by e, hence the noncentrality by e^2, and pools the same cells.
+
+    Returns
+    -------
+    float
+        Infinite if ``direction`` itself (e = 1) would not be found.
+    """
+    check_level(alpha)
+    check_level(wanted, "the wanted power")
+    size, degrees = effect(law, direction, samples)
+    if degrees < 1 or size <= 0:
+        return math.inf
+    critical = stats.chi2.isf(alpha, degrees)
+
+    def lacking(noncentrality: float) -> float:
+        return float(stats.ncx2.sf(critical, degrees, noncentrality)) - wanted
+
+    most = size * samples
+    if lacking(most) < 0:
+        return math.inf
+    if wanted <= alpha:
+        return 0.0
+    found = optimize.brentq(lacking, 1e-12, most, rtol=1e-6)
+    return math.sqrt(found / most)
+
+
 def holm(p_values: Mapping[str, float], alpha: float) -> list[str]:
     """Names of the rejected hypotheses at family-wise level ``alpha`` (Holm 1979)."""
-    _check_alpha(alpha)
+    check_level(alpha)
     for name, p_value in p_values.items():
         if not 0 <= p_value <= 1:
             raise ValueError(f"the p-value of {name} is {p_value}: it must be in [0, 1]")
