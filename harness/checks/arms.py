@@ -56,14 +56,16 @@ class TwoArms:
 
     def __init__(self, subject: Subject, budget: Budget, sampling: Sampling) -> None:
         self.subject, self.budget, self.sampling = subject, budget, sampling
-        pair, alpha = subject.pair, budget.alpha
+        pair = subject.pair
+        # Half of the level for the oracle, half for the comparison of the arms.
+        self.alpha = budget.alpha / 2
         self.prompts = prompts(pair, budget)
         self.knows_draft = "model_draft" in subject.decoder.capabilities
         self.has_plain = "plain" in subject.decoder.capabilities
         self.logprobs = "logprobs" in subject.decoder.capabilities
         named = (*experts.NAMED, *experts.of_sampling(sampling))
-        self.speculative = Arm(EProcess(named, q=True, alpha=alpha))
-        self.plain = Arm(EProcess(named, q=True, alpha=alpha))
+        self.speculative = Arm(EProcess(named, q=True, alpha=self.alpha))
+        self.plain = Arm(EProcess(named, q=True, alpha=self.alpha))
         self.between = PairedBets(len(self.plain.process.fixed))
         self.certificates = [Certificate(f, CONFIDENCE_ALPHA) for f in (LEAK, OVER_ACCEPTANCE)]
         self.growth = Growth([e for e in experts.NAMED if "replayed" not in e.needs])
@@ -79,13 +81,15 @@ class TwoArms:
         most: float = self.budget.samples * TOKENS_PER_SAMPLE
         if large:
             most = min(most, self.budget.large_tokens)
-        while process.tokens < min(most, 2 * detected) and self.effective < self.needed(most):
+        while self.batches < 2 or (  # the second shows whether answers repeat
+            process.tokens < min(most, 2 * detected) and self.effective < self.needed(most)
+        ):
             scores = [self._batch(speculate=False)] if self.has_plain else []
             scores.append(self._batch(speculate=True))
             if self.has_plain:
                 self.between.update((scores[1] - scores[0]).numpy())
             decision = self.decision()
-            if decision.rejected:
+            if decision.rejected or self.arms_differ:
                 detected = min(detected, decision.tokens)
                 most = max(most, 2 * detected)  # to say what it is may take some more
                 if decision.settled:
@@ -105,7 +109,7 @@ class TwoArms:
     @property
     def threshold(self) -> float:
         """Log wealth at which any one expert decides."""
-        return -math.log(self.budget.alpha) - float(self.speculative.process.log_weights.min())
+        return -math.log(self.alpha) - float(self.speculative.process.log_weights.min())
 
     def drafted_share(self, draft_tokens: int) -> float:
         """Of the tokens of a right decoder, at this pair's mean acceptance b.
@@ -122,6 +126,14 @@ class TwoArms:
             plain = self.plain.process
             return process.decision(plain.log_wealths * (process.tokens / plain.tokens))
         return process.decision()
+
+    @property
+    def arms_differ(self) -> bool:
+        """Whether the two arms differ in what they win, whatever the oracle is worth.
+
+        This takes no slack, so it also finds what log probabilities of a wrong law would excuse.
+        """
+        return self.has_plain and self.between.decision(self.alpha)
 
     def visible(self) -> list[str]:
         """Faults that would have been found with probability ``POWER``."""

@@ -46,7 +46,6 @@ def evidence(subject: Subject, budget: Budget, setting: str) -> Verdict:
 def conclusion(arms: TwoArms, setting: str) -> Verdict:
     """The verdict that the evidence allows."""
     decision, control = arms.decision(), arms.plain.process.decision()
-    between = arms.between.decision(arms.budget.alpha)
     about = f"({setting}, {decision.tokens} tokens in {arms.batches} batches)"
     found: dict[str, object] = {
         "alpha": arms.budget.alpha,
@@ -61,7 +60,7 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             "log10_wealth": round(control.log_wealth / math.log(10), 2),
         }
         found["between_the_arms_log10_wealth"] = round(arms.between.log_wealth / math.log(10), 2)
-    if arms.has_plain and control.rejected and not between:
+    if arms.has_plain and control.rejected and not arms.arms_differ:
         return Verdict(
             check=NAME,
             status=Status.ERROR,
@@ -73,14 +72,19 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             evidence=found,
             repro=repro(arms.subject, arms.requests(speculate=False)[:1]),
         )
-    if decision.rejected:
-        blame = ""
+    if decision.rejected or arms.arms_differ:
+        message = f"tokens do not follow the target's law: {reason(decision)} {about}"
+        if not decision.rejected:
+            message = (
+                "speculation changes the law: its tokens and those of its plain decoding differ, "
+                f"10^{arms.between.peak / math.log(10):.1f} to 1 {about}"
+            )
         if arms.has_plain and control.rejected:
-            blame = "; its plain decoding does not either, and speculation changes the law again"
+            message += "; its plain decoding does not follow the target's law either"
         return Verdict(
             check=NAME,
             status=Status.FAIL,
-            message=f"tokens do not follow the target's law: {reason(decision)} {about}{blame}",
+            message=message,
             likely_fault=likely(decision),
             evidence=found | {"where": where(arms)},
             repro=repro(arms.subject, arms.requests(speculate=True)[:1]),
