@@ -24,8 +24,10 @@ def places(completion: Completion) -> dict[str, list[int]]:
     -------
     dict of str to list of int
         ``PLACE``: 0 for the first token of a round. ``ROLE``: 1 for the token after a fully
-        accepted block. ``AFTER``, of the first token of a round: 1 if all drafts of the round
-        before were accepted, 0 if not; -1 for all other tokens, and in the first round.
+        accepted block, 0 for others of a round with drafts. ``AFTER``, of the first token of a
+        round: 1 if all drafts of the round before were accepted, 0 if not; -1 for all other
+        tokens, and in the first round. Where nothing was drafted, nothing was accepted or
+        rejected either: -1.
     """
     if completion.rounds is None:
         return {}
@@ -34,8 +36,8 @@ def places(completion: Completion) -> dict[str, list[int]]:
     for entry in completion.rounds:
         for place in range(entry.accepted + 1):
             labels[PLACE].append(place)
-            labels[ROLE].append(int(place == entry.drafted))
+            labels[ROLE].append(int(place == entry.drafted) if entry.drafted else -1)
             labels[AFTER].append(after if place == 0 else -1)
-        after = int(entry.accepted == entry.drafted and entry.drafted > 0)
+        after = int(entry.accepted == entry.drafted) if entry.drafted else -1
     n = len(completion.tokens)  # the last round may have been cut, and rounds may not add up
     return {name: (values + [-1] * n)[:n] for name, values in labels.items()}

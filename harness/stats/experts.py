@@ -91,7 +91,12 @@ NAMED: tuple[Expert, ...] = (
 
 
 def of_sampling(sampling: Sampling) -> list[Expert]:
-    """Experts on sampling parameters that are not the request's own."""
+    """Experts on sampling parameters that are not the request's own; none on a greedy one.
+
+    A token that is not the argmax has probability zero there, and is proof without a bet.
+    """
+    if sampling.greedy:
+        return []
     found: dict[str, faults.Change] = {}
     s = sampling
     if s.temperature != 1:

@@ -117,7 +117,7 @@ def temperature(at: View, power: float) -> Tensor:
 
 def sharpen(at: View, rate: float) -> Tensor:
     """A share of tokens is the most likely one instead of a draw."""
-    return (1 - rate) * at.p + rate * at.best
+    return (1 - rate) * at.p + rate * at.best.to(at.p.dtype)  # bool alone becomes float32
 
 
 def flatten(at: View, rate: float) -> Tensor:
@@ -136,7 +136,8 @@ def replay(at: View, rate: float) -> Tensor:
     """A share of tokens is what an earlier answer to the same request said here."""
     assert at.rows.replayed is not None
     replayed = at.rows.replayed.unsqueeze(1)
-    return torch.where(replayed < 0, at.p, (1 - rate) * at.p + rate * at.equals(replayed))
+    again = at.equals(replayed).to(at.p.dtype)
+    return torch.where(replayed < 0, at.p, (1 - rate) * at.p + rate * again)
 
 
 # --- sampling parameters that were not those of the request -------------------------------------
@@ -149,7 +150,8 @@ def reparametrised(at: View, change: Change) -> Tensor:
     rows = at.rows
     assert rows.scores is not None
     assert rows.parameters is not None
-    return at.of(change(rows.scores, rows.parameters).double())
+    law = change(rows.scores, rows.parameters).double()
+    return at.of(law / law.sum(-1, keepdim=True))  # float32 sums to 1 up to 1e-7 a token
 
 
 def with_parameters(**changes: float | Callable[[Tensor], Tensor]) -> Change:

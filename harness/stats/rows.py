@@ -34,7 +34,8 @@ def checked(law: Tensor, name: str = "law") -> Tensor:
     total = law.sum(-1, keepdim=True)  # NaN and infinity show in it
     if not bool((law.amin(-1) >= 0).all() and total.isfinite().all()):
         wrong = law[~(law.isfinite() & (law >= 0))]
-        raise ValueError(f"a probability of {name} is {wrong[0]}: it must be finite, not negative")
+        value = float(wrong[0]) if len(wrong) else float(law.max())  # or the sum overflows
+        raise ValueError(f"a probability of {name} is {value:g}: it must be finite, not negative")
     if law.shape[0] and float((total - 1).abs().max()) > SUM_TOLERANCE:
         row = int((total - 1).abs().argmax())
         raise ValueError(f"row {row} of {name} sums to {float(total[row]):.6g}, not 1")
