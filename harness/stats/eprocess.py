@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from harness.stats.experts import Expert, log_ratios, log_weights
-from harness.stats.rows import Rows
+from harness.stats.rows import Rows, View
 from harness.stats.tilt import Tilt
 
 TILT = Expert("learned tilt", "a tilt along the features of harness.stats.tilt", lambda at: at.p)
@@ -31,6 +31,16 @@ def check_alpha(alpha: float) -> None:
     """Raise ValueError unless ``alpha`` is an error level."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha}: it must be in (0, 1)")
+
+
+def numbers(values: Tensor) -> list[float | None]:
+    """Of a tensor of one dimension, in JSON types: None for -inf, which JSON has no word for."""
+    return [None if x == -math.inf else x for x in values.tolist()]
+
+
+def from_numbers(values: Sequence[float | None]) -> Tensor:
+    """The tensor that ``numbers`` was given."""
+    return torch.tensor([-math.inf if x is None else x for x in values], dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -142,9 +152,7 @@ class EProcess:
         self.impossible += int((zero & ~near).sum())
         self.near += int(near.sum())
         if bool((zero & ~near).any()):
-            at = rows.here
-            possible = torch.stack([e.law(at).squeeze(1) > 0 for e in self.experts], 1)
-            self.explained += possible[zero & ~near].sum(0).cpu()
+            self._explain(rows.here, (zero & ~near).unsqueeze(1))
         for name, labels in rows.groups.items():
             self._group(name, labels.cpu(), gains)
         return ratios.cpu()
@@ -183,11 +191,19 @@ class EProcess:
         gains = torch.where(seen.unsqueeze(-1), table * counts.unsqueeze(-1), 0.0).sum((0, 1))
         self.log_wealths = self.log_wealths + gains
         self.tokens += int(counts.sum())
-        self.impossible += int(counts[rows.p == 0].sum())
+        impossible = counts * (rows.p == 0)
+        self.impossible += int(impossible.sum())
+        if bool(impossible.any()):
+            self._explain(rows.everywhere, impossible)
         self.largest = max(self.largest, self.log_wealth)
         if self.crossed_at is None and self.log_wealth >= -math.log(self.alpha):
             self.crossed_at = self.tokens
         return gains.unsqueeze(0)
+
+    def _explain(self, at: View, impossible: Tensor) -> None:
+        """Note which experts allow the impossible tokens, each as often as it was emitted."""
+        allowed = [((e.law(at) > 0) * impossible).sum() for e in self.experts]
+        self.explained += torch.stack(allowed).double().cpu()
 
     def _group(self, name: str, labels: Tensor, gains: Tensor) -> None:
         sums = self.groups.setdefault(name, {})
@@ -242,7 +258,7 @@ class EProcess:
         """All that ``resume`` needs, in JSON types."""
         return {
             "experts": [e.says for e in self.experts],
-            "log_wealths": self.log_wealths.tolist(),
+            "log_wealths": numbers(self.log_wealths),
             "tokens": self.tokens,
             "impossible": self.impossible,
             "near": self.near,
@@ -250,7 +266,7 @@ class EProcess:
             "largest": self.largest,
             "crossed_at": self.crossed_at,
             "groups": {
-                name: {str(label): s.tolist() for label, s in sums.items()}
+                name: {str(label): numbers(s) for label, s in sums.items()}
                 for name, sums in self.groups.items()
             },
             "tilt": self.tilt.state() if self.tilt else None,
@@ -266,12 +282,12 @@ class EProcess:
         """
         if state["experts"] != [e.says for e in self.experts]:
             raise ValueError("a saved state of other experts than these")
-        self.log_wealths = torch.tensor(state["log_wealths"], dtype=torch.float64)
+        self.log_wealths = from_numbers(state["log_wealths"])
         for name in ("tokens", "impossible", "near", "largest", "crossed_at"):
             setattr(self, name, state[name])
         self.explained = torch.tensor(state["explained"], dtype=torch.float64)
         self.groups = {
-            name: {int(k): torch.tensor(v, dtype=torch.float64) for k, v in sums.items()}
+            name: {int(k): from_numbers(v) for k, v in sums.items()}
             for name, sums in state["groups"].items()
         }
         if self.tilt is not None:

@@ -19,12 +19,37 @@ LOWEST_LOG_P = -12.0
 MOST_LOG_RATIO = 6.0
 MOST_RATIO = 8.0
 RIDGE = 3.0  # prior precision of theta; features are of order 1
+MOST_THETA = 20.0  # a step from where the law was flat may go far: not so far that exp overflows
 
 Feature = Callable[[View], Tensor]
 
 
 def _at_least(probability: float) -> Feature:
     return lambda at: (at.p >= probability).double()
+
+
+def _clipped(log_ratio: Tensor) -> Tensor:
+    return log_ratio.nan_to_num(0.0).clamp(-MOST_LOG_RATIO, MOST_LOG_RATIO) / MOST_LOG_RATIO
+
+
+def _previous(at: View) -> Tensor:
+    """Log ratio of the law of the token before."""
+    if at.rows.previous is None:
+        return torch.zeros_like(at.p)
+    return _clipped(at.of(at.rows.previous).log() - at.log_p)
+
+
+def _replayed(at: View) -> Tensor:
+    """Whether an earlier answer to the same request said it here."""
+    if at.rows.replayed is None:
+        return torch.zeros_like(at.p)
+    return at.equals(at.rows.replayed.unsqueeze(1)).double()
+
+
+def _place(at: View) -> Tensor:
+    """Where a token lies in the residual's cumulative sum: what number would have drawn it."""
+    residual = at.rows.everywhere.residual
+    return at.of((residual.cumsum(-1) - residual / 2 - 0.5) * (residual > 0))
 
 
 TARGET: tuple[Feature, ...] = (
@@ -34,16 +59,16 @@ TARGET: tuple[Feature, ...] = (
     _at_least(0.05),
     _at_least(0.01),
     _at_least(0.001),
+    _previous,
+    _replayed,
 )
 DRAFT: tuple[Feature, ...] = (
-    lambda at: (
-        (at.log_q - at.log_p).nan_to_num(0.0).clamp(-MOST_LOG_RATIO, MOST_LOG_RATIO)
-        / MOST_LOG_RATIO
-    ),
+    lambda at: _clipped(at.log_q - at.log_p),
     lambda at: (at.q / at.p.clamp(min=1e-300)).clamp(max=MOST_RATIO) / MOST_RATIO,
     lambda at: (at.q > at.p).double(),
     lambda at: (at.residual >= 0.2).double(),
     lambda at: (at.q >= 0.2).double(),
+    _place,
 )
 
 
@@ -95,7 +120,8 @@ class Tilt:
         of_means = expected if times is None else expected / times.clamp(min=1)
         self.curvature += (second - expected @ of_means.T).cpu()
         gradient = (emitted - expected).sum(1).cpu()
-        self.theta = self.theta + torch.linalg.solve(self.curvature, gradient)
+        step = torch.linalg.solve(self.curvature, gradient)
+        self.theta = (self.theta + step).clamp(-MOST_THETA, MOST_THETA)
 
     def _stacked(self, at: View) -> Tensor:
         return torch.stack([feature(at) for feature in self.features])
