@@ -229,7 +229,8 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Sub
             _pairs[name] = load_pair(**arguments)
         decoder = load_decoder(option("decoder"), _pairs[name], options)
     except PairError as error:
-        if _is_worker(request.config):  # which cannot end the run
+        # Asked for by name it ends the run, which a worker cannot; else it is one item's error.
+        if _is_worker(request.config) or not (option("pair") or option("target")):
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         pytest.exit(f"error: {error}", returncode=2)
     except DecoderError as error:  # on this pair: it may do on others

@@ -145,7 +145,8 @@ def score(
     Raises
     ------
     ValueError
-        For an output without tokens, or tokens outside the vocabulary.
+        For an output without tokens, tokens outside the vocabulary, or log probabilities or
+        labels that are not one a token.
     """
     for answer in answers:
         if not answer.tokens:
@@ -153,6 +154,9 @@ def score(
         wrong = [t for t in answer.tokens if not 0 <= t < pair.vocab_size]
         if wrong:
             raise ValueError(f"token {wrong[0]} is outside the vocabulary 0..{pair.vocab_size - 1}")
+        for name, values in {**answer.labels, "logprobs": answer.logprobs}.items():
+            if isinstance(values, Sequence) and len(values) != len(answer.tokens):
+                raise ValueError(f"{len(values)} {name} for {len(answer.tokens)} tokens")
     for batch in _batches(answers, pair.vocab_size):
         index = torch.tensor(batch, device=pair.device)
         for rows in _score_batch(pair, [answers[i] for i in batch], draft, margin):
@@ -193,10 +197,8 @@ def _score_batch(
     for begin in range(0, len(forced.of), step):
         cut = slice(begin, begin + step)
         scores, parameters = forced.scores(target, cut)
-        p = checked(sampling.normalise(scores, parameters), "p")
-        q = None
-        if drafted is not None:
-            q = checked(sampling.normalise(*forced.scores(drafted, cut)), "q")
+        p = _laws(scores, parameters, "target")
+        q = _laws(*forced.scores(drafted, cut), "draft") if drafted is not None else None
         before = torch.cat([p[:1] if last is None else last, p[:-1]])
         opens = (forced.new[cut] == 0).unsqueeze(1)
         last = p[-1:]
@@ -214,6 +216,16 @@ def _score_batch(
             groups={name: labels[cut] for name, labels in groups.items()},
             answer=forced.of[cut],
         )
+
+
+def _laws(scores: Tensor, parameters: sampling.Parameters, model: str) -> Tensor:
+    """Probabilities [m, V], float64: filtered in the precision of the scores, summed in that."""
+    if parameters.greedy or parameters.mixed:
+        return checked(sampling.normalise(scores, parameters), model)
+    law = sampling.warp(scores, parameters).double().softmax(-1)
+    if not bool(law[:, 0].isfinite().all()):  # one NaN makes all of its row NaN
+        raise ValueError(f"the {model} gives logits that are no numbers")
+    return law
 
 
 def _near(

@@ -151,6 +151,10 @@ class Parameters:
         picked: dict[str, Any] = {k: v[index] for k, v in columns.items() if isinstance(v, Tensor)}
         return replace(self, **picked)
 
+    def clipped(self, vocab: int) -> Parameters:
+        """The same for rows of the ``vocab`` likeliest tokens, in which bias is no more needed."""
+        return replace(self, top_k=self.top_k.clamp(max=vocab), bias=None, eos=None)
+
     def replaced(self, **columns: Tensor) -> Parameters:
         """Other columns in place of some: what a decoder that misread them would apply."""
         changes: dict[str, Any] = dict(columns)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.checks import distribution
+from harness.checks import distribution, evidence
 
 # Smoke takes one K a setting, the other profiles all of both.
 CASES = [
@@ -19,3 +19,23 @@ CASES = [
 @pytest.mark.parametrize(("setting", "draft_tokens"), CASES)
 def test_family(subject, budget, conclude, setting, draft_tokens):
     conclude(distribution.family(subject, budget, setting, draft_tokens))
+
+
+FIRST, *OTHERS = evidence.SETTINGS
+
+
+@pytest.mark.statistical
+@pytest.mark.pairs(
+    "tiny", "tiny-bad", "tiny-hostile", "tiny-self", "tiny-window", "tiny-gpt2", "smollm2-135m"
+)
+@pytest.mark.parametrize("setting", [FIRST, OTHERS[0]])
+def test_evidence(subject, budget, conclude, setting):
+    conclude(evidence.evidence(subject, budget, setting))
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.pairs("tiny", "tiny-bad")
+@pytest.mark.parametrize("setting", OTHERS[1:])
+def test_evidence_at_other_settings(subject, budget, conclude, setting):
+    conclude(evidence.evidence(subject, budget, setting))

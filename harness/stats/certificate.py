@@ -18,7 +18,7 @@ import torch
 from scipy import stats
 
 from harness.stats import faults
-from harness.stats.eprocess import check_alpha
+from harness.stats.eprocess import check_alpha, from_numbers, numbers
 from harness.stats.experts import Expert, log_ratios
 from harness.stats.rows import Rows
 
@@ -93,32 +93,47 @@ class Certificate:
         """Take in these rows' tokens."""
         gains = log_ratios(self.family.experts, rows.here)
         self.log_wealths += gains.sum(0).cpu()
+        self._take_in_impossible(rows)
         mixture = self.log_wealths.logsumexp(0) - math.log(len(self.log_wealths))
-        self._rejected |= mixture - self.log_wealths >= -math.log(self.alpha)
+        kept = (mixture - self.log_wealths < -math.log(self.alpha)).nonzero()
+        # Of the others only those above all that are kept: a truth between two values may reject
+        # the one at one time and the other at another.
+        if len(kept):
+            self._rejected[int(kept[-1]) + 1 :] = True
+
+    def _take_in_impossible(self, rows: Rows) -> None:
+        """Tokens that the target rules out: they tell between values that allow them."""
+        ruled_out = rows.here.p.squeeze(1) == 0
+        if rows.near is not None:
+            ruled_out &= ~rows.near
+        if not bool(ruled_out.any()):
+            return
+        laws = torch.cat([e.law(rows.here) for e in self.family.experts], 1)[ruled_out]
+        told = laws[laws.amax(1) > 0]  # no value of the family has to do with the others
+        self.log_wealths += told.log().sum(0).cpu()
 
     @property
     def upper(self) -> float:
         """Every larger value is ruled out; the largest one where none is."""
-        kept = (~self._rejected).nonzero()
         # The next value above the last that was kept, for the truth may lie between the two.
-        last = int(kept[-1]) if len(kept) else 0
+        last = int((~self._rejected).sum()) - 1
         return self.family.values[min(last + 1, len(self.family.values) - 1)]
 
     @property
     def says_something(self) -> bool:
-        """Whether anything was ruled out at all."""
-        return bool(self._rejected[-1])
+        """Whether ``upper`` rules anything out."""
+        return self.upper < self.family.values[-1]
 
     def __str__(self) -> str:
         return self.family.says.format(f"{self.upper:.3g}")
 
     def state(self) -> dict[str, Any]:
         """What ``resume`` continues from: JSON types."""
-        return {"log_wealths": self.log_wealths.tolist(), "rejected": self._rejected.tolist()}
+        return {"log_wealths": numbers(self.log_wealths), "rejected": self._rejected.tolist()}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.log_wealths = torch.tensor(state["log_wealths"], dtype=torch.float64)
+        self.log_wealths = from_numbers(state["log_wealths"])
         self._rejected = torch.tensor(state["rejected"])
 
 

@@ -78,7 +78,7 @@ NAMED: tuple[Expert, ...] = (
     *_family("proposal", "drafts are judged by {:g} q: their scores are no probabilities",
              faults.unnormalised_proposal, (0.5, 2.0), "scale", "q"),
     *_family("temperature", "tokens follow p^{:.3g} / Z: another temperature",
-             faults.temperature, (0.5, 0.8, 0.95, 1.05, 1.25, 2.0), "power"),
+             faults.temperature, (0.5, 0.8, 0.95, 0.99, 1.01, 1.05, 1.25, 2.0), "power"),
     *_family("sharpen", "a share of {:g} of the tokens is the likeliest one instead of a draw",
              faults.sharpen, (0.03, 0.3, 0.97), "rate"),
     *_family("flatten", "a share of {:g} of the tokens is any possible one",
@@ -102,10 +102,9 @@ def of_sampling(sampling: Sampling) -> list[Expert]:
     if s.temperature != 1:
         found["the temperature is ignored"] = with_parameters(temperature=1.0)
         found["the temperature is applied twice"] = with_parameters(temperature=torch.square)
-    if s.top_k or s.top_p < 1 or s.min_p:
-        found["top_k, top_p and min_p are ignored"] = faults.unfiltered
-        if s.temperature != 1:
-            found["the filters come before the temperature"] = faults.filters_first
+    filtered = bool(s.top_k or s.top_p < 1 or s.min_p)
+    if filtered and s.temperature != 1:
+        found["the filters come before the temperature"] = faults.filters_first
     if s.top_k:
         found["top_k is one larger"] = with_parameters(top_k=lambda k: k + 1)
         found["top_k is one smaller"] = with_parameters(top_k=lambda k: k - 1)
@@ -118,10 +117,10 @@ def of_sampling(sampling: Sampling) -> list[Expert]:
         found["top_k is ignored"] = with_parameters(top_k=float(2**31))
         found["top_p is ignored"] = with_parameters(top_p=1.0)
     needs = frozenset({"scores", "parameters"})
-    return [
-        Expert("parameters", says, partial(reparametrised, change=change), needs)
-        for says, change in found.items()
-    ]
+    laws: dict[str, Law] = {k: partial(reparametrised, change=c) for k, c in found.items()}
+    if filtered:
+        laws["top_k, top_p and min_p are ignored"] = faults.without_filters
+    return [Expert("parameters", says, law, needs) for says, law in laws.items()]
 
 
 def log_ratios(experts: Sequence[Expert], at: View) -> Tensor:

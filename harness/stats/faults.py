@@ -67,7 +67,7 @@ def argmax_residual(at: View) -> Tensor:
 
 def proposal_at(at: View, power: float) -> Tensor:
     """Drawn from q^power / Z (a draft at another temperature), judged by q."""
-    return mismatched(at, normalised(at.rows, lambda view: view.q**power))
+    return mismatched(at, normalised(at.rows, lambda view: (power * view.log_q).exp()))
 
 
 def proposal_argmax(at: View) -> Tensor:
@@ -112,7 +112,7 @@ def _rejected(at: View, factor: float = 1.0) -> Tensor:
 
 def temperature(at: View, power: float) -> Tensor:
     """p^power / Z: the temperature is 1 / power of what was asked for."""
-    return normalised(at.rows, lambda view: view.p**power)(at)
+    return normalised(at.rows, lambda view: (power * view.log_p).exp())(at)
 
 
 def sharpen(at: View, rate: float) -> Tensor:
@@ -146,12 +146,28 @@ Change = Callable[[Tensor, Parameters], Tensor]  # scores, parameters -> probabi
 
 
 def reparametrised(at: View, change: Change) -> Tensor:
-    """The target's law under sampling parameters that ``change`` makes of the request's."""
+    """The target's law under sampling parameters that ``change`` makes of the request's.
+
+    Of a large vocabulary only the ``LIKELIEST`` tokens are looked at, which spares sorting the
+    rest ten times over; what is left of p beyond them stays as it is.
+    """
     rows = at.rows
     assert rows.scores is not None
     assert rows.parameters is not None
-    law = change(rows.scores, rows.parameters).double()
-    return at.of(law / law.sum(-1, keepdim=True))  # float32 sums to 1 up to 1e-7 a token
+    if rows.scores.shape[-1] <= LIKELIEST:
+        return at.of(_sums_to_one(change(rows.scores, rows.parameters)))
+    scores, tokens = rows.likeliest(LIKELIEST)
+    law = _sums_to_one(change(scores, rows.parameters.clipped(LIKELIEST)))
+    law *= rows.p.gather(1, tokens).sum(-1, keepdim=True)
+    return at.of(rows.p.scatter(1, tokens, law))
+
+
+LIKELIEST = 1024
+
+
+def _sums_to_one(law: Tensor) -> Tensor:
+    law = law.double()  # float32 sums to 1 up to 1e-7 a token
+    return law / law.sum(-1, keepdim=True)
 
 
 def with_parameters(**changes: float | Callable[[Tensor], Tensor]) -> Change:
@@ -172,6 +188,14 @@ def with_parameters(**changes: float | Callable[[Tensor], Tensor]) -> Change:
 def unfiltered(scores: Tensor, parameters: Parameters) -> Tensor:
     """top_k, top_p and min_p are ignored."""
     return (scores / parameters.temperature.to(scores.dtype)).softmax(-1)
+
+
+def without_filters(at: View) -> Tensor:
+    """The target's law at the request's temperature, without top_k, top_p and min_p."""
+    rows = at.rows
+    assert rows.scores is not None
+    assert rows.parameters is not None
+    return at.of(_sums_to_one(unfiltered(rows.scores, rows.parameters)))
 
 
 def filters_first(scores: Tensor, parameters: Parameters) -> Tensor:

@@ -118,12 +118,11 @@ class Rows:
         return self.p.shape[0]
 
     def part(self, first: int, last: int) -> Rows:
-        """p, tokens, q and counts of rows ``first`` to ``last`` (excluded), as views."""
-        p, *others = (
-            None if x is None else x[first:last] for x in (self.p, self.tokens, self.q, self.counts)
-        )
-        assert p is not None
-        return Rows(p, others[0], others[1], counts=others[2])
+        """Rows ``first`` to ``last`` (excluded) as views: laws, tokens and counts."""
+        columns = ("p", "tokens", "q", "previous", "replayed", "counts")
+        whole = {name: getattr(self, name) for name in columns}
+        cut: dict[str, Any] = {k: None if v is None else v[first:last] for k, v in whole.items()}
+        return Rows(**cut)
 
     @cached_property
     def here(self) -> View:
@@ -156,6 +155,18 @@ class Rows:
     def left(self) -> Tensor:
         """Mass of the residual: sum of (p - q)+."""
         return self.sum(lambda at: (at.p - at.q).relu())
+
+    def likeliest(self, count: int) -> tuple[Tensor, Tensor]:
+        """The largest ``count`` scores of each row and their tokens, [n, count]."""
+        if count not in self._largest:
+            assert self.scores is not None
+            values, tokens = self.scores.topk(count)
+            self._largest[count] = values, tokens
+        return self._largest[count]
+
+    @cached_property
+    def _largest(self) -> dict[int, tuple[Tensor, Tensor]]:
+        return {}
 
     @cached_property
     def best(self) -> Tensor:

@@ -95,7 +95,7 @@ class Tilt:
         curvature the sum of all rows', each at the theta of its time: recursive least squares in
         the limit of small theta.
         """
-        f = self._stacked(rows.everywhere)  # [F, n, V]
+        f = self.stacked(rows.everywhere)  # [F, n, V]
         tilts = (self.theta.to(f.device) @ f.flatten(1)).view_as(rows.p)
         tilted = rows.p * tilts.exp()
         z = tilted.sum(-1, keepdim=True)
@@ -104,7 +104,7 @@ class Tilt:
         if rows.counts is None:
             at = rows.here
             ratios = torch.where(at.p > 0, at.of(ratios), 0.0).squeeze(1)
-            self._learn(f, tilted, self._stacked(at).squeeze(2))
+            self._learn(f, tilted, self.stacked(at).squeeze(2))
         else:
             times = rows.counts.sum(-1, keepdim=True)
             self._learn(f, tilted * times, (f * rows.counts).sum(-1), times.squeeze(1))
@@ -123,7 +123,8 @@ class Tilt:
         step = torch.linalg.solve(self.curvature, gradient)
         self.theta = (self.theta + step).clamp(-MOST_THETA, MOST_THETA)
 
-    def _stacked(self, at: View) -> Tensor:
+    def stacked(self, at: View) -> Tensor:
+        """The features, [F, n, 1] here, [F, n, V] everywhere."""
         return torch.stack([feature(at) for feature in self.features])
 
     def state(self) -> dict[str, Any]:
