@@ -75,7 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
             config.getoption("xfails_file"), config.getoption("skips_file")
         )
         if config.getoption("results"):
-            _check_writable(Path(config.getoption("results")))
+            from harness import record
+
+            record.check_writable("--results", Path(config.getoption("results")))
     except (ValueError, ExpectationsError) as error:
         pytest.exit(f"error: {error}", returncode=2)
 
@@ -108,14 +110,6 @@ def _check_options(config: pytest.Config) -> None:
             ) from None
         if option("pair"):
             check_name(option("pair"))
-
-
-def _check_writable(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
-    except OSError as error:
-        raise ValueError(f"cannot write --results {path}: {error.strerror}") from None
 
 
 def _options(config: pytest.Config) -> dict[str, str]:

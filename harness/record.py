@@ -144,6 +144,15 @@ def _processor() -> str:
     )
 
 
+def check_writable(option: str, path: Path) -> None:
+    """Raise ValueError, naming the option, unless ``path`` can be written; makes its directory."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise ValueError(f"cannot write {option} {path}: {error.strerror}") from None
+
+
 def command_line() -> str:
     """How this process was started, as somebody would type it."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)  # of what `python -m` was given

@@ -17,26 +17,29 @@ import json
 import math
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy import optimize
 from tabulate import tabulate
 from tqdm import tqdm
 
 from harness import record
-from harness.stats import chi_square, experts, pit
-from harness.stats.eprocess import EProcess, check_alpha
-from harness.stats.simulated import Simulated, everything, observed
-from harness.stats.tilt import Tilt
+from harness.stats import on_engine
+from harness.stats.detection import (
+    FEWEST,
+    MOST,
+    best_tilt,
+    pooled_pit,
+    sequential,
+    single_prompt,
+)
+from harness.stats.eprocess import check_alpha
+from harness.stats.simulated import Simulated, everything
 
 ALPHA = 1e-6
-GROWTH = 1.05  # from one look to the next: what a detection may be reported too late
-MOST = 1_000_000  # tokens of a chi-square test
 LIMITS = {"q known": 2.5, "tilt alone": 8.0, "q unknown": 30.0}  # of the bound, medians
 GIVE_UP = 1.6  # times the limit
 NEAR_BEST = 6.0  # times what the best tilt without q would need: learning it takes some
@@ -96,103 +99,6 @@ class Efficiency:
         if self.named_right is not None and self.named_right < RIGHT:
             found.append(f"{self.fault}: named rightly in {self.named_right:.0%} of the runs")
         return found
-
-
-FEWEST = 10
-
-
-def looks(most: float) -> Iterator[int]:
-    """Sample sizes at which a run is looked at, each ``GROWTH`` times the one before."""
-    total = float(FEWEST)
-    while total <= most:
-        yield round(total)
-        total = max(total + 1, total * GROWTH)
-
-
-def draws(fault: Simulated, seed: int, most: float) -> Iterator[NDArray[np.int64]]:
-    """The tokens that came between one look and the next, counted by context."""
-    rng, done = np.random.default_rng(seed), 0
-    for total in looks(most):
-        if total > done:  # a block is drawn whole
-            counts = fault.draw(rng, total - done)
-            done += int(counts.sum())
-            yield counts
-
-
-def sequential(
-    fault: Simulated, seed: int, alpha: float, most: float, *, q: bool, named: bool
-) -> tuple[float, str]:
-    """Tokens until the e-process rejects (infinity: not within ``most``), and what it names."""
-    chosen = (*experts.NAMED, *experts.of_sampling(fault.settings)) if named else ()
-    process = EProcess([e for e in chosen if _met(e, fault)], q=q, alpha=alpha)
-    detected = math.inf
-    decision = process.decision()
-    for counts in draws(fault, seed, 2 * most):
-        process.update(observed(fault.rows, counts, q))
-        decision = process.decision()
-        if decision.rejected:
-            detected = min(detected, decision.tokens)
-        # To say what it is may take some more: as many again at the most.
-        if decision.rejected and (decision.settled or decision.tokens >= 2 * detected):
-            break
-        if decision.tokens >= most and not decision.rejected:
-            break
-    return detected, decision.expert.family
-
-
-def _met(expert: experts.Expert, fault: Simulated) -> bool:
-    return all(getattr(fault.rows, need) is not None for need in expert.needs)
-
-
-def single_prompt(fault: Simulated, seed: int, alpha: float) -> float:
-    """Tokens until a chi-square test on the answers to one prompt rejects."""
-    rng = np.random.default_rng(seed)
-    prompt = seed % len(fault.joint)
-    law, target = fault.joint[prompt], fault.joint_target[prompt]
-    counts, done = np.zeros(len(law), dtype=np.int64), 0
-    for total in looks(MOST / fault.tokens_per_cell):
-        counts += rng.multinomial(total - done, law)
-        done = total
-        if counts[target == 0].any() or chi_square.goodness_of_fit(counts, target).p_value <= alpha:
-            return float(total * fault.tokens_per_cell)
-    return math.inf
-
-
-def pooled_pit(fault: Simulated, seed: int, alpha: float) -> float:
-    """Tokens until a chi-square test on the PIT values of all tokens together rejects."""
-    rng = np.random.default_rng(seed)
-    p = fault.rows.p.numpy()
-    contexts, tokens = map(np.ravel, np.indices(p.shape))
-    below = pit.pit(p[contexts], tokens, np.zeros(p.size)).reshape(p.shape)
-    binned, done = np.zeros(pit.BINS, dtype=np.int64), 0
-    for counts in draws(fault, seed, MOST):
-        done += int(counts.sum())
-        if counts[p == 0].any():
-            return float(done)
-        widths = np.repeat(p.ravel(), counts.ravel())
-        values = np.repeat(below.ravel(), counts.ravel()) + rng.random(len(widths)) * widths
-        binned += pit.binned(values.clip(max=1.0))
-        if chi_square.goodness_of_fit(binned, pit.uniform()).p_value <= alpha:
-            return float(done)
-    return math.inf
-
-
-def best_tilt(fault: Simulated) -> float:
-    """Nats per token that the best tilt without features of the draft would win, in hindsight."""
-    rows = observed(fault.rows, fault.expected / fault.expected.sum(), q=False)
-    f = Tilt(q=False).stacked(rows.everywhere).flatten(1).numpy()  # [F, C V]
-    counts, log_p = rows.counts, rows.p.log()
-    assert counts is not None
-
-    def loss(theta: NDArray[np.float64]) -> float:
-        tilts = torch.from_numpy(theta @ f).view_as(log_p)
-        ratios = tilts - (log_p + tilts).logsumexp(-1, keepdim=True)
-        return -float(torch.where(counts > 0, counts * ratios, 0.0).sum())
-
-    found = optimize.minimize(
-        loss, np.zeros(len(f)), method="L-BFGS-B", bounds=[(-99, 99)] * len(f)
-    )
-    return max(1e-12, -float(found.fun))
 
 
 def measure(fault: Simulated, seeds: int, alpha: float) -> Efficiency:
@@ -270,6 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError("--seeds and --jobs are at least 1")
         if not faults:
             raise ValueError(f"no fault has {' or '.join(options.only)} in its name")
+        if options.json:
+            record.check_writable("--json", options.json)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -277,9 +185,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         found = list(tqdm(pool.imap(_measure_named, jobs), total=len(jobs), disable=None))
     print(report(found, options.seeds, options.alpha))
+    engine = on_engine.detect(options.alpha)
+    print(engine)
     if options.json:
-        options.json.write_text(json.dumps(_json(found, options.seeds, options.alpha), indent=1))
-    return 1 if any(f.problems() for f in found) else 0
+        content = _json(found, options.seeds, options.alpha) | {"on_engine": asdict(engine)}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    return 1 if any(f.problems() for f in found) or not engine.found_after else 0
 
 
 def _measure_named(job: tuple[str, int, float]) -> Efficiency:
