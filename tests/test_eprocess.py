@@ -131,6 +131,16 @@ def test_crossed_at_is_the_first_crossing(batch: int) -> None:
         assert bets.crossed_at == (first if i + batch >= first else None)
 
 
+def test_it_is_the_mixture_that_crosses() -> None:
+    """Which is more than what any single expert has by itself, times its weight."""
+    bets = process(HALF, DRAFT, alpha=1 / 2.4)
+    bets.update(binary([0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0]))
+    path = [0.75**2 * 2**t / 2 + 0.5**2 * 3**t / 2 for t in range(1, 5)]
+    first = next(t for t, wealth in enumerate(path, 1) if wealth >= 2.4)
+    assert bets.crossed_at == 2 + first
+    assert math.exp(bets.decision().log_wealth) == pytest.approx(max(path))
+
+
 def test_no_overflow() -> None:
     """1e5 tokens that are 600 times likelier under the draft: e^600,000 and more, and back."""
     n = 100_000
@@ -270,6 +280,15 @@ def test_counted_tokens_are_worth_what_they_are_one_by_one() -> None:
     assert one.tokens == other.tokens == 800
     assert other.crossed_at == 400
     assert one.decision().expert is other.decision().expert
+
+
+def test_counted_tokens_of_other_contexts() -> None:
+    """The table of log ratios that is kept is that of the contexts at hand."""
+    counts = torch.tensor([[1.0, 2.0]])
+    bets = process(HALF)
+    for p in ([P], [Q], [P]):
+        bets.update(Rows(torch.tensor(p).double(), q=torch.tensor([Q]).double(), counts=counts))
+    assert math.exp(bets.log_wealth) == pytest.approx((0.75 * 2 * 2) ** 2)
 
 
 def test_counted_impossible_tokens_are_proof() -> None:

@@ -23,6 +23,7 @@ from harness.models import ModelPair, load_pair
 from harness.scoring import Answer, score
 from harness.stats.rows import Rows
 from reference_impl import sampling
+from reference_impl.autoregressive import model_laws
 
 load = functools.cache(load_pair)
 PAIRS = ["tiny", "tiny-gpt2", "tiny-window"]
@@ -91,6 +92,21 @@ def test_a_batch_of_mixed_requests(name: str) -> None:
     for rows in found:
         assert rows.p.dtype is torch.float64
         assert rows.p.sum(-1).tolist() == pytest.approx([1] * len(rows), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_each_law_is_that_of_plain_decoding(name: str) -> None:
+    """By definition: one call of the model a token, and the history counted anew."""
+    pair = load(name)
+    answers = mixed(pair, 3)[: len(SETTINGS)]
+    found = list(score(pair, answers))
+    for model, laws in ((pair.target, by_answer(found, "p")), (pair.draft, by_answer(found, "q"))):
+        for i, answer in enumerate(answers):
+            one_by_one = model_laws(model, answer.request, pair.vocab_size)
+            expected = [one_by_one(answer.tokens[:t], 1)[0] for t in range(len(answer.tokens))]
+            torch.testing.assert_close(
+                laws[i], torch.stack(expected).double(), atol=1e-5, rtol=1e-4
+            )
 
 
 @examples(30)
