@@ -27,6 +27,7 @@ EFFECTS = (  # the first that the budget is enough for sets the number of tokens
     "drafts are accepted with probability min(1, 1.5 p/q)",
     "a share of 0.3 of the tokens is the likeliest one instead of a draw",
 )
+GROSS = "a share of 0.9 of the tokens comes from the draft, unverified"
 CONFIDENCE_ALPHA = 1e-3  # of the certificates
 NEW_TOKENS = 32
 TOKENS_PER_SAMPLE = 4  # of a budget that counts short generations
@@ -134,6 +135,19 @@ class TwoArms:
         This takes no slack, so it also finds what log probabilities of a wrong law would excuse.
         """
         return self.has_plain and self.between.decision(self.alpha)
+
+    @property
+    def says_something(self) -> bool:
+        """Whether at least a gross fault would have been found with probability ``POWER``.
+
+        One of acceptance, where the draft is known and not the target; else one that any draft
+        shows.
+        """
+        says = [e.says for e in self.growth.experts]
+        gross = self.growth.tokens_needed(says.index(GROSS), self.threshold, POWER)
+        if not self.knows_draft or gross == math.inf:
+            gross = self.growth.tokens_needed(says.index(EFFECTS[-1]), self.threshold, POWER)
+        return gross <= self.effective
 
     def visible(self) -> list[str]:
         """Faults that would have been found with probability ``POWER``."""

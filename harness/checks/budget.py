@@ -55,7 +55,7 @@ PROFILES: Mapping[str, Budget] = {
         new_tokens=32,
         samples=20_000,
         tables=200,
-        large_tokens=1_500,
+        large_tokens=700,
     ),
     "nightly": Budget(
         draft_tokens=(1, 2, 3, 4, 5, 6, 7, 8),

@@ -91,11 +91,11 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
         )
     visible = arms.visible()
     said = [str(c) for c in arms.certificates if arms.knows_draft and c.says_something]
-    if not visible and not said:
+    if not arms.says_something:
         return Verdict(
             check=NAME,
             status=Status.INCONCLUSIVE,
-            message=f"too few tokens to show any named fault {about}",
+            message=f"too few tokens to show even a gross fault {about}",
             evidence=found,
         )
     return Verdict(
