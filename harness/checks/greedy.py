@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from harness import oracle
+from harness.checks import triage
 from harness.checks.budget import Budget
 from harness.checks.prompts import lengths, random_prompt, repetitive_prompt
 from harness.checks.subject import Subject, check, repro
@@ -26,12 +27,14 @@ from reference_impl.cache import sliding_window
 NOISE_MARGIN = 4.0  # the noise is the largest of a sample, and a decoder's kernels have theirs
 
 
-def near_tie(pair: ModelPair, divergence: oracle.Divergence) -> bool:
+def near_tie(pair: ModelPair, divergence: oracle.Divergence, spread: float = 0.0) -> bool:
     """Whether the two logits are nearer than this model's numerical noise.
 
-    Where there is none an exact tie is no excuse: it must break as plain decoding breaks it.
+    The noise is that of a text of this model, or the spread between ways of computing this very
+    gap if that is more. Where there is none an exact tie is no excuse: it must break as plain
+    decoding breaks it.
     """
-    return divergence.gap < NOISE_MARGIN * noise_of(pair)
+    return divergence.gap < NOISE_MARGIN * max(noise_of(pair), spread)
 
 
 _noises: dict[str, float] = {}
@@ -96,8 +99,10 @@ def problem_of(
     ties = []
     asked_for = completion.tokens[: request.max_new_tokens]  # what is beyond is a wrong end
     for found in oracle.greedy_divergences(pair, request, asked_for):
-        if not near_tie(pair, found):
+        gaps = triage.gaps(pair, request, asked_for, found)
+        if not near_tie(pair, found, triage.spread(gaps)):
             evidence |= {"position": found.position, "expected": found.expected, "gap": found.gap}
+            evidence |= {"gaps": gaps, "noise": max(noise_of(pair), triage.spread(gaps))}
             return (
                 f"token {found.position} is {found.got}, plain decoding gives {found.expected} "
                 f"(logit gap {found.gap:.3g}; K={request.draft_tokens}, "
