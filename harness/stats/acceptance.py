@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from harness.stats.eprocess import check_alpha
+from harness.stats.levels import check_level
 from harness.stats.trials import Floats, Trials, probabilities
 
 Direction = Literal["more", "less"]
@@ -65,7 +65,7 @@ class AcceptanceTest:
     """
 
     def __init__(self, alpha: float) -> None:
-        check_alpha(alpha)
+        check_level(alpha)
         self.alpha = alpha
         self.counts: dict[int, list[float]] = {}
         self._wealths: dict[int, Floats] = {}  # log, [2, J]: more, then less
@@ -223,7 +223,7 @@ def trials_needed(beta: Floats, alternative: Floats, alpha: float, power: float 
     the tilt that gets there first, which has to make up for the others' share of the mixture.
     Infinite where the two do not differ.
     """
-    check_alpha(alpha)
+    check_level(alpha)
     mean, variance = _growth(beta, alternative, TILTS)
     mean, variance = mean[mean > 1e-12], variance[mean > 1e-12]
     if not len(mean):

@@ -18,8 +18,9 @@ import torch
 from scipy import stats
 
 from harness.stats import faults
-from harness.stats.eprocess import check_alpha, from_numbers, numbers
+from harness.stats.eprocess import from_numbers, numbers
 from harness.stats.experts import Expert, log_ratios
+from harness.stats.levels import check_level
 from harness.stats.rows import Rows
 
 
@@ -84,7 +85,7 @@ class Certificate:
     """
 
     def __init__(self, family: Family, alpha: float) -> None:
-        check_alpha(alpha)
+        check_level(alpha)
         self.family, self.alpha = family, alpha
         self.log_wealths = torch.zeros(len(family.values), dtype=torch.float64)
         self._rejected = torch.zeros(len(family.values), dtype=torch.bool)

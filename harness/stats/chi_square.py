@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from harness.stats.levels import check_level
+
 Floats = NDArray[np.float64]
 MIN_EXPECTED = 20.0  # at 5, tail p-values of 1e-4 come out twice too small; at 20 they hold
 
@@ -49,12 +51,6 @@ def _checked(law: Floats) -> Floats:
         raise ValueError(f"probabilities sum to {law.sum():.6g}, not 1")
     normalised: Floats = law / law.sum()
     return normalised
-
-
-def check_level(value: float, name: str = "alpha") -> None:
-    """Raise ValueError unless ``value`` is in (0, 1), where error levels and powers are."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} is {value}: it must be in (0, 1)")
 
 
 def pool(law: Floats, samples: int) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ from harness.stats.detection import (
     sequential,
     single_prompt,
 )
-from harness.stats.eprocess import check_alpha
+from harness.stats.levels import check_level
 from harness.stats.simulated import Simulated, everything
 
 ALPHA = 1e-6
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     faults = [f for f in everything() if not options.only or any(w in f.name for w in options.only)]
     try:
-        check_alpha(options.alpha)
+        check_level(options.alpha)
         if options.seeds < 1 or options.jobs < 1:
             raise ValueError("--seeds and --jobs are at least 1")
         if not faults:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from harness.stats.experts import Expert, log_ratios, log_weights
+from harness.stats.levels import check_level
 from harness.stats.rows import Rows, View
 from harness.stats.tilt import Tilt
 
@@ -25,12 +26,6 @@ TILT = Expert("learned tilt", "a tilt along the features of harness.stats.tilt",
 
 LEAD = math.log(20)  # nats; more tokens than it takes to reject may be needed to say why
 LEARNED_AT_ONCE = 1 << 15  # probabilities: the tilt's features of them fit a cache
-
-
-def check_alpha(alpha: float) -> None:
-    """Raise ValueError unless ``alpha`` is an error level."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}: it must be in (0, 1)")
 
 
 def numbers(values: Tensor) -> list[float | None]:
@@ -98,7 +93,7 @@ class EProcess:
     def __init__(
         self, experts: Sequence[Expert], *, q: bool, tilt: bool = True, alpha: float
     ) -> None:
-        check_alpha(alpha)
+        check_level(alpha)
         self.alpha = alpha
         self.fixed = tuple(e for e in experts if q or "q" not in e.needs)
         self.tilt = Tilt(q) if tilt else None

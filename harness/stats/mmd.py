@@ -19,13 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 
-from harness.stats.two_sample import (
-    Floats,
-    check_count,
-    check_positive,
-    check_share,
-    permuted,
-)
+from harness.stats.levels import check_count, check_level, check_positive
+from harness.stats.two_sample import Floats, permuted
 
 
 @dataclass(frozen=True)
@@ -91,8 +86,8 @@ def hamming_mmd(one: ArrayLike, other: ArrayLike, resamples: int = 9999, seed: i
 
 
 def _quantiles(alpha: float, power: float) -> float:
-    check_share("alpha", alpha)
-    check_share("power", power)
+    check_level(alpha)
+    check_level(power, "power")
     return 1 + math.sqrt(-2 * math.log(alpha)) + math.sqrt(-2 * math.log1p(-power))
 
 

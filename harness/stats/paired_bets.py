@@ -16,13 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from harness.stats.two_sample import (
-    Floats,
-    check_count,
-    check_positive,
-    check_scores,
-    check_share,
-)
+from harness.stats.levels import check_count, check_level, check_positive
+from harness.stats.two_sample import Floats, check_scores
 
 SCALES = (0.25, 1.0, 4.0)
 LIMIT = 1e6  # further apart than this is as good as certain; keeps every sum finite
@@ -131,7 +126,7 @@ class PairedBets:
 
     def decision(self, alpha: float) -> bool:
         """Whether H0 is rejected at ``alpha``: the wealth has been 1/alpha after some pair."""
-        check_share("alpha", alpha)
+        check_level(alpha)
         return self._peak >= -math.log(alpha)
 
     def state(self) -> dict[str, Any]:
@@ -214,8 +209,8 @@ def pairs_needed(
     differences : array_like [n, J], float64
         A sample of the alternative.
     """
-    check_share("alpha", alpha)
-    check_share("power", power)
+    check_level(alpha)
+    check_level(power, "power")
     rows = check_scores("differences", differences)
     won = _increments(rows, _checked_scales(scales))
     mean, deviation = won.mean(0), won.std(0)
@@ -243,8 +238,8 @@ def smallest_drift(
     """
     for name, count in (("pairs", pairs), ("experts", experts), ("bets", bets)):
         check_count(name, count)
-    check_share("alpha", alpha)
-    check_share("power", power)
+    check_level(alpha)
+    check_level(power, "power")
     positive = np.arange((pairs + 1) // 2, pairs + 1)  # from half on, more of them are worth more
     enough = positive[_sign_bets(positive, pairs - positive) >= math.log(experts * bets / alpha)]
     if not len(enough):

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
+from harness.stats.levels import check_count, check_level, check_positive
+
 Floats = NDArray[np.float64]
 BATCH = 2**20  # marks held at a time while resampling: 8 MiB
 
@@ -29,24 +31,6 @@ class Result:
     p_value: float
     expert: int
     sizes: tuple[int, int]
-
-
-def check_share(name: str, value: float) -> None:
-    """ValueError unless ``value`` (an alpha, a power) is in (0, 1)."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} is {value}: it must be in (0, 1)")
-
-
-def check_count(name: str, value: int) -> None:
-    """ValueError unless ``value`` is a whole number of at least 1."""
-    if not (value >= 1 and value % 1 == 0):
-        raise ValueError(f"{name} is {value}: it must be a whole number of at least 1")
-
-
-def check_positive(name: str, value: float) -> None:
-    """ValueError unless ``value`` is positive and finite."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} is {value}: it must be positive and finite")
 
 
 def check_scores(name: str, values: ArrayLike) -> Floats:
@@ -62,7 +46,7 @@ def check_scores(name: str, values: ArrayLike) -> Floats:
 
 def resamples_needed(alpha: float) -> int:
     """Fewest resamples with which a p-value, at least 1 / (resamples + 1), can be ``alpha``."""
-    check_share("alpha", alpha)
+    check_level(alpha)
     whole = math.floor(1 / alpha)
     return whole - 1 if 1 / whole <= alpha else whole
 
@@ -184,8 +168,8 @@ def permutation_smallest(n: int, m: int, experts: int, alpha: float, power: floa
     """
     for name, count in (("n", n), ("m", m), ("experts", experts)):
         check_count(name, count)
-    check_share("alpha", alpha)
-    check_share("power", power)
+    check_level(alpha)
+    check_level(power, "power")
     if _least_p_value(n, m) > alpha:
         return math.inf
     quantiles = stats.t.isf(alpha / (2 * experts), n + m - 2) + stats.norm.ppf(power)
@@ -196,8 +180,8 @@ def permutation_samples_needed(difference: float, experts: int, alpha: float, po
     """Smallest size of each arm at which ``permutation_smallest`` is at most ``difference``."""
     check_positive("difference", difference)
     check_count("experts", experts)
-    check_share("alpha", alpha)
-    check_share("power", power)
+    check_level(alpha)
+    check_level(power, "power")
     quantiles = stats.norm.isf(alpha / (2 * experts)) + stats.norm.ppf(power)
     size = max(1, math.floor(2 * max(0.0, float(quantiles) / difference) ** 2))
     while permutation_smallest(size, size, experts, alpha, power) > difference:

@@ -45,7 +45,7 @@ def _mutant(engine: type[SpeculativeEngine], *seen_in: str) -> Mutant:
     return Mutant(engine, fault, seen_in)
 
 
-accept_all = _mutant(classics.AcceptAll, "greedy", "distribution")
+accept_all = _mutant(classics.AcceptAll, "greedy", "distribution", "acceptance")
 resample_from_target = _mutant(classics.ResampleFromTarget, "distribution")
 off_by_one_row = _mutant(classics.OffByOneRow, "greedy", "distribution")
 eos_missed_in_block = _mutant(classics.EosMissedInBlock, "stopping")
