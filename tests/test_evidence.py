@@ -230,6 +230,12 @@ def test_nothing_is_said_of_a_draft_that_is_not_the_pairs() -> None:
     assert "draft" not in verdict.ruled_out
 
 
+def test_tokens_that_were_not_asked_for_are_not_looked_at() -> None:
+    verdict = judge(decoders.longer(load("tiny-bad"), by=3))
+    assert verdict.status is Status.PASS
+    assert verdict.evidence["tokens"] % arms.NEW_TOKENS == 0
+
+
 def test_filters_that_are_not_declared_are_unsupported() -> None:
     decoder = without(engine(load("tiny-bad")), "top_p")
     verdict = judge(decoder, setting=FILTERED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from harness.bench.workload import TASKS, load_workload
 from harness.checks.budget import LARGE, Budget
 from harness.checks.places import places
 from harness.checks.subject import Subject
-from harness.contract import Request, Sampling
+from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.stats import experts
 from harness.stats.certificate import LEAK, OVER_ACCEPTANCE, Certificate, Growth
@@ -180,7 +181,7 @@ class TwoArms:
         """Decode one batch, score it, bet on it; what each answer won for each expert, [B, J]."""
         arm = self.speculative if speculate else self.plain
         requests = self.requests(speculate)
-        completions = self.subject.ask(requests)
+        completions = [_cut(completion) for completion in self.subject.ask(requests)]
         answers = [
             oracle.Answer(
                 request,
@@ -244,6 +245,14 @@ class TwoArms:
         if self.has_plain:
             return "what the plain arm wins against the oracle is handed back, expert by expert"
         return "none: no log probabilities and no plain arm to measure it by"
+
+
+def _cut(completion: Completion) -> Completion:
+    """Without tokens that were not asked for, which are the business of the stopping suite."""
+    logprobs = completion.logprobs and completion.logprobs[:NEW_TOKENS]
+    return msgspec.structs.replace(
+        completion, tokens=completion.tokens[:NEW_TOKENS], logprobs=logprobs
+    )
 
 
 def prompts(pair: ModelPair, budget: Budget) -> list[tuple[int, tuple[int, ...]]]:
