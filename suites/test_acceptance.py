@@ -16,7 +16,6 @@ def test_expected(subject, budget, conclude):
     conclude(acceptance.expected(subject, budget))
 
 
-@pytest.mark.statistical
 @pytest.mark.pairs("tiny-self", "micro-self")
 def test_self_draft(subject, budget, conclude):
     conclude(self_draft.accepts_all(subject, budget))

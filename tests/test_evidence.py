@@ -140,9 +140,11 @@ def test_answers_that_repeat_are_named() -> None:
 class Hotter(SpeculativeEngine):
     """Another temperature than asked for, with speculation or without."""
 
+    times = 1.3
+
     def spread(self, batch: object, width: int) -> Parameters:
         parameters = super().spread(batch, width)
-        return parameters.replaced(temperature=parameters.temperature * 1.3)
+        return parameters.replaced(temperature=parameters.temperature * self.times)
 
 
 def test_a_wrong_plain_arm_is_an_error_and_not_speculations_fault() -> None:
@@ -157,6 +159,25 @@ def test_log_probabilities_of_a_wrong_law_excuse_nothing() -> None:
     verdict = judge(engine(load("tiny"), Hotter), "tiny")
     assert verdict.status is Status.ERROR
     assert "were not used" in verdict.evidence["slack"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_both_arms_off_alike_and_no_log_probabilities_is_never_a_fail(seed: int) -> None:
+    """One arm is far ahead of the other by luck alone: wealth handed back must not decide."""
+
+    class SlightlyHotter(Hotter):
+        times = 1.03
+
+    decoder = without(engine(load("tiny"), SlightlyHotter), "logprobs")
+    budget = dataclasses.replace(BUDGET, samples=5_000, seed=1_000_000 * seed)
+    assert judge(decoder, "tiny", budget=budget).status is not Status.FAIL
+
+
+def test_without_log_probabilities_the_arms_decide() -> None:
+    decoder = without(MUTANTS["resample_from_target"](load("tiny-bad")), "logprobs")
+    verdict = judge(decoder, budget=dataclasses.replace(BUDGET, samples=20_000))
+    assert verdict.status is Status.FAIL
+    assert "from the target instead of the residual" in verdict.likely_fault
 
 
 def test_both_arms_wrong_and_each_in_its_own_way_is_a_fail() -> None:

@@ -137,7 +137,7 @@ def expected(subject: Subject, budget: Budget) -> Verdict:
         or f"accepts {accepted / len(first):.3f} of {len(first)} first positions, "
         f"expected {chance / len(first):.3f} (sum min(p, q))",
         ruled_out=f"(power {POWER}) first positions accepted {visible:.1%} too often; (confidence "
-        f"1 - {budget.alpha:.1g}) {test.ratio('first')[1]:.3g} times as often as expected",
+        f"1 - {budget.alpha:.2g}) {test.ratio('first')[1]:.3g} times as often as expected",
         evidence=evidence,
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from harness import oracle
 from harness.bench.workload import TASKS, load_workload
 from harness.checks.budget import LARGE, Budget
-from harness.checks.places import places
+from harness.checks.places import ROLE, places
 from harness.checks.subject import Subject
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
@@ -26,6 +26,9 @@ POWER = 0.99
 EFFECTS = (  # the first that the budget is enough for sets the number of tokens
     "drafts are accepted with probability min(1, 1.1 p/q)",
     "drafts are accepted with probability min(1, 1.5 p/q)",
+)
+EFFECTS_OF_ANY_DRAFT = (
+    "tokens follow p^1.05 / Z: another temperature",
     "a share of 0.3 of the tokens is the likeliest one instead of a draw",
 )
 GROSS = "a share of 0.9 of the tokens comes from the draft, unverified"
@@ -59,8 +62,8 @@ class TwoArms:
     def __init__(self, subject: Subject, budget: Budget, sampling: Sampling) -> None:
         self.subject, self.budget, self.sampling = subject, budget, sampling
         pair = subject.pair
-        # Half of the level for the oracle, half for the comparison of the arms.
-        self.alpha = budget.alpha / 2
+        # A third of the level for each arm against the oracle, one for the arms' comparison.
+        self.alpha = budget.alpha / 3
         self.prompts = prompts(pair, budget)
         self.knows_draft = "model_draft" in subject.decoder.capabilities
         self.has_plain = "plain" in subject.decoder.capabilities
@@ -91,7 +94,7 @@ class TwoArms:
             if self.has_plain:
                 self.between.update((scores[1] - scores[0]).numpy())
             decision = self.decision()
-            if decision.rejected or self.arms_differ:
+            if self.rejected:
                 detected = min(detected, decision.tokens)
                 most = max(most, 2 * detected)  # to say what it is may take some more
                 if decision.settled:
@@ -102,7 +105,7 @@ class TwoArms:
         if not self.batches:
             return math.inf
         says = [e.says for e in self.growth.experts]
-        for effect in EFFECTS:
+        for effect in (*EFFECTS, *EFFECTS_OF_ANY_DRAFT)[0 if self.knows_draft else len(EFFECTS) :]:
             needed = self.growth.tokens_needed(says.index(effect), self.threshold, POWER)
             if needed <= most:
                 return needed
@@ -124,10 +127,23 @@ class TwoArms:
     def decision(self) -> Decision:
         """On the speculative arm, after slack."""
         process = self.speculative.process
-        if self.has_plain and not self.logprobs and self.plain.process.tokens:
+        if self.has_plain and not self.believed and self.plain.process.tokens:
             plain = self.plain.process
             return process.decision(plain.log_wealths * (process.tokens / plain.tokens))
         return process.decision()
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the speculative arm is not the target's, as far as this engine can be judged.
+
+        Wealth that was handed back is no martingale: if both arms follow one law that is not quite
+        the oracle's, one may by luck be far ahead of the other. So where that is the only slack,
+        it is the comparison of the arms that decides.
+        """
+        decision = self.decision()
+        impossible = decision.impossible > 0 and not self.plain.process.impossible
+        against_oracle = decision.rejected and (self.believed or not self.has_plain)
+        return self.arms_differ or impossible or against_oracle
 
     @property
     def arms_differ(self) -> bool:
@@ -147,7 +163,9 @@ class TwoArms:
         says = [e.says for e in self.growth.experts]
         gross = self.growth.tokens_needed(says.index(GROSS), self.threshold, POWER)
         if not self.knows_draft or gross == math.inf:
-            gross = self.growth.tokens_needed(says.index(EFFECTS[-1]), self.threshold, POWER)
+            gross = self.growth.tokens_needed(
+                says.index(EFFECTS_OF_ANY_DRAFT[-1]), self.threshold, POWER
+            )
         return gross <= self.effective
 
     def visible(self) -> list[str]:
@@ -204,18 +222,24 @@ class TwoArms:
             ratios = arm.process.update(rows, self.slack)
             scores.index_add_(0, rows.answer.cpu(), ratios[:, :fixed].clamp(min=LOWEST))
             if speculate:
-                for certificate in self.certificates:
-                    certificate.update(rows)
+                self._certify(rows)
                 if first and number % 8 == 0:
                     self.growth.update(rows)
                     self.kept += float(rows.kept().sum())
         if speculate:
-            # An expert loses in a bonus token about what it wins in a drafted one.
-            share = 2 * self.drafted_share(requests[0].draft_tokens) - 1
+            # An expert on acceptance loses in a bonus token about what it wins in a drafted one.
+            share = 2 * self.drafted_share(requests[0].draft_tokens) - 1 if self.knows_draft else 1
             self.effective += max(0.0, share) * sum(len(c.tokens) for c in completions)
             self.batches += 1
         arm.earlier = [completion.tokens for completion in completions]
         return scores
+
+    def _certify(self, rows: Rows) -> None:
+        """Of over-acceptance only where rounds are reported: in a bonus token there can be none."""
+        leak, over_acceptance = self.certificates
+        leak.update(rows)
+        if ROLE in rows.groups and bool((drafted := rows.groups[ROLE] == 0).any()):
+            over_acceptance.update(rows.only(drafted))
 
     def _measure_slack(self, rows: Rows) -> None:
         """How far the control arm's own log probabilities are from the oracle's."""
@@ -225,25 +249,34 @@ class TwoArms:
         self.off = max(self.off, float(off[rows.here.p.squeeze(1) > 0].nan_to_num(0.0).max()))
 
     @property
+    def believed(self) -> bool:
+        """Whether the decoder gives log probabilities, and they are about the oracle's."""
+        return self.logprobs and self.off <= MOST_SLACK
+
+    @property
     def slack(self) -> float:
-        """Nats up to which the decoder's own log probabilities are believed; 0 if not at all."""
-        return SLACK_MARGIN * self.off if self.off <= MOST_SLACK else 0.0
+        """Nats up to which the decoder's own log probabilities are believed."""
+        return SLACK_MARGIN * self.off if self.believed else 0.0
 
     def slack_in_words(self) -> str:
         """What was measured, and where."""
         arm = "plain" if self.has_plain else "speculative"
-        if self.logprobs and self.off > MOST_SLACK:
-            return (
-                f"none: the log probabilities of the {arm} arm are up to {self.off:.2g} nats from "
-                "the oracle's, and were not used"
-            )
-        if self.logprobs:
+        if self.believed:
             return (
                 f"{self.slack:.2g} nats a token: its own log probabilities are believed that far "
                 f"(they are within {self.off:.2g} of the oracle's in the {arm} arm)"
             )
+        words = ""
+        if self.logprobs:
+            words = (
+                f"; the log probabilities of the {arm} arm are up to {self.off:.2g} nats from the "
+                "oracle's, and were not used"
+            )
         if self.has_plain:
-            return "what the plain arm wins against the oracle is handed back, expert by expert"
+            handed = "what the plain arm wins against the oracle is handed back, expert by expert"
+            return f"{handed}, and the comparison of the arms decides{words}"
+        if words:
+            return f"none{words}"
         return "none: no log probabilities and no plain arm to measure it by"
 
 

@@ -72,7 +72,7 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             evidence=found,
             repro=repro(arms.subject, arms.requests(speculate=False)[:1]),
         )
-    if decision.rejected or arms.arms_differ:
+    if arms.rejected:
         message = f"tokens do not follow the target's law: {reason(decision)} {about}"
         if not decision.rejected:
             message = (
@@ -88,6 +88,17 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             likely_fault=likely(decision),
             evidence=found | {"where": where(arms)},
             repro=repro(arms.subject, arms.requests(speculate=True)[:1]),
+        )
+    if decision.rejected:
+        return Verdict(
+            check=NAME,
+            status=Status.INCONCLUSIVE,
+            message=(
+                f"tokens do not follow the oracle's law: {reason(decision)}, but too few tell its "
+                f"two arms apart, and the oracle may not be quite this engine's {about}"
+            ),
+            likely_fault=likely(decision),
+            evidence=found,
         )
     visible = arms.visible()
     said = [str(c) for c in arms.certificates if arms.knows_draft and c.says_something]

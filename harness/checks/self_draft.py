@@ -91,7 +91,7 @@ def accepts_all(subject: Subject, budget: Budget) -> Verdict:
     if sampled:
         low = test.ratio("all")[0]
         visible += [
-            f"(confidence 1 - {budget.alpha:.1g}) sampled ones accepted less than {low:.4f} times "
+            f"(confidence 1 - {budget.alpha:.2g}) sampled ones accepted less than {low:.4f} times "
             "as often as expected"
         ]
     return Verdict(

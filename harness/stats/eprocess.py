@@ -50,7 +50,8 @@ class Decision:
     tokens : int
         Seen so far.
     crossed_at : int or None
-        Tokens after which the wealth was 1 / alpha for the first time.
+        Tokens after which the wealth was 1 / alpha for the first time; None where wealth was
+        handed back, which is done with hindsight.
     impossible : int
         Tokens of probability zero: each is proof by itself.
     expert : Expert
@@ -234,7 +235,7 @@ class EProcess:
             rejected=log_wealth >= -math.log(self.alpha) or self.impossible > 0,
             log_wealth=log_wealth,
             tokens=self.tokens,
-            crossed_at=self.crossed_at,
+            crossed_at=self.crossed_at if handed_back is None else None,
             impossible=self.impossible,
             expert=self.experts[best],
             expert_log_wealth=float(wealths[best]),

@@ -56,6 +56,7 @@ def _family(
 
 
 LEAKS = (0.01, 0.03, 0.1, 0.3, 0.9)
+POWERS = (0.5, 0.8, 0.95, 0.99, 0.997, 1.003, 1.01, 1.05, 1.25, 2.0)
 FACTORS = (1.02, 1.1, 1.5, 2.0)
 
 NAMED: tuple[Expert, ...] = (
@@ -78,7 +79,7 @@ NAMED: tuple[Expert, ...] = (
     *_family("proposal", "drafts are judged by {:g} q: their scores are no probabilities",
              faults.unnormalised_proposal, (0.5, 2.0), "scale", "q"),
     *_family("temperature", "tokens follow p^{:.3g} / Z: another temperature",
-             faults.temperature, (0.5, 0.8, 0.95, 0.99, 1.01, 1.05, 1.25, 2.0), "power"),
+             faults.temperature, POWERS, "power"),
     *_family("sharpen", "a share of {:g} of the tokens is the likeliest one instead of a draw",
              faults.sharpen, (0.03, 0.3, 0.97), "rate"),
     *_family("flatten", "a share of {:g} of the tokens is any possible one",

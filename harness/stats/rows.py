@@ -119,9 +119,16 @@ class Rows:
 
     def part(self, first: int, last: int) -> Rows:
         """Rows ``first`` to ``last`` (excluded) as views: laws, tokens and counts."""
-        columns = ("p", "tokens", "q", "previous", "replayed", "counts")
+        return self._cut(slice(first, last))
+
+    def only(self, wanted: Tensor) -> Rows:
+        """Rows that are ``wanted`` [n], bool: laws, tokens and counts."""
+        return self._cut(wanted)
+
+    def _cut(self, which: slice | Tensor) -> Rows:
+        columns = ("p", "tokens", "q", "previous", "replayed", "near", "counts")
         whole = {name: getattr(self, name) for name in columns}
-        cut: dict[str, Any] = {k: None if v is None else v[first:last] for k, v in whole.items()}
+        cut: dict[str, Any] = {k: None if v is None else v[which] for k, v in whole.items()}
         return Rows(**cut)
 
     @cached_property
