@@ -94,10 +94,10 @@ class TwoArms:
             if self.has_plain:
                 self.between.update((scores[1] - scores[0]).numpy())
             decision = self.decision()
-            if self.rejected:
+            if self.rejected or self.plain.process.decision().rejected:
                 detected = min(detected, decision.tokens)
                 most = max(most, 2 * detected)  # to say what it is may take some more
-                if decision.settled:
+                if self.rejected and decision.settled:
                     return
 
     def needed(self, most: float) -> float:
