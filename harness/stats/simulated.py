@@ -69,7 +69,7 @@ class Simulated:
     ----------
     name : str
     sources : tuple of str
-        Public bugs that have this fault, as numbered in the project's list of them.
+        Public issues that report this fault.
     family : str
         Family of the expert that should name it; empty where it has none.
     rows : Rows
@@ -271,7 +271,7 @@ def everything() -> list[Simulated]:
     """The named laws, and those of public sampling faults."""
     over = faults.over_accept
     return [
-        one_token("accept all", partial(faults.leak, rate=1.0), "leak", ("F25", "F26")),
+        one_token("accept all", partial(faults.leak, rate=1.0), "leak", ("huggingface/transformers#28508", "vllm-project/vllm-ascend#13766")),
         one_token("20% of tokens from the draft", partial(faults.leak, rate=0.2), "leak"),
         one_token("3% of tokens from the draft", partial(faults.leak, rate=0.03), "leak"),
         one_token("resample from target", faults.resample_from_target, "resample"),
@@ -279,33 +279,33 @@ def everything() -> list[Simulated]:
         one_token("over-accept 1.1", partial(over, factor=1.1), "over-accept"),
         one_token("over-accept 1.5", partial(over, factor=1.5), "over-accept"),
         one_token("abs residual", faults.abs_residual, "residual"),
-        one_token("softmax residual", faults.softmax_residual, "residual", ("F40",)),
+        one_token("softmax residual", faults.softmax_residual, "residual", ("huggingface/transformers#28508",)),
         one_token("argmax of the residual", faults.argmax_residual, "residual"),
         one_token("q at another temperature", partial(faults.proposal_at, power=1 / 1.5),
                   "proposal"),
-        one_token("argmax draft judged by q", faults.proposal_argmax, "proposal", ("F35",)),
+        one_token("argmax draft judged by q", faults.proposal_argmax, "proposal", ("huggingface/transformers#32867",)),
         one_token("q not normalised", partial(faults.unnormalised_proposal, scale=3.0), "proposal",
-                  ("F34",)),
-        one_token("draft from rounded logits", coarse_proposal, "", ("F39",)),
-        one_token("coin of 6 bits, inclusive", coarse_coin, "", ("F31",)),
-        one_token("one number for coin and choice", one_number, "", ("F52",)),
+                  ("NVIDIA/TensorRT-LLM#3278",)),
+        one_token("draft from rounded logits", coarse_proposal, "", ("deepseek-ai/DeepSpec#31",)),
+        one_token("coin of 6 bits, inclusive", coarse_coin, "", ("sgl-project/sglang#35771",)),
+        one_token("one number for coin and choice", one_number, "", ("flashinfer-ai/flashinfer#424",)),
         one_token("temperature off by 5%", partial(faults.temperature, power=1 / 1.05),
                   "temperature"),
         one_token("temperature twice", partial(faults.temperature, power=1 / 0.7), "parameters",
-                  ("F33",), TEMPERATURE),
+                  ("vllm-project/vllm-ascend#6685",), TEMPERATURE),
         one_token("argmax instead of a draw", partial(faults.sharpen, rate=0.999), "sharpen",
-                  ("F30",)),
+                  ("sgl-project/sglang#31214",)),
         one_token("1% noise", partial(faults.flatten, rate=0.01), "flatten"),
-        one_token("the row before", partial(faults.shifted, rate=1.0), "shifted row", ("F28",)),
-        one_token("the same answer again", partial(faults.replay, rate=1.0), "replay", ("F49",)),
-        one_token("filters ignored", faults.without_filters, "parameters", ("F37",), FILTERED),
+        one_token("the row before", partial(faults.shifted, rate=1.0), "shifted row", ("mlx-node/mlx-node#11",)),
+        one_token("the same answer again", partial(faults.replay, rate=1.0), "replay", ("NVIDIA/TensorRT-LLM#19487",)),
+        one_token("filters ignored", faults.without_filters, "parameters", ("vllm-project/vllm#9834",), FILTERED),
         one_token("top_p before top_k",
                   partial(faults.reparametrised, change=faults.top_p_of_everything),
-                  "parameters", ("F38",), FILTERED),
+                  "parameters", ("sgl-project/sglang#36173",), FILTERED),
         block("bonus from draft", bonus_from_draft, "leak"),
-        block("first of a block unverified", first_unverified, "", ("F27",)),
-        block("product rule, token-wise residual", product_rule, "", ("F32",)),
-        block("one coin for a block", shared_coin, "", ("F52",)),
+        block("first of a block unverified", first_unverified, "", ("ohdearquant/lattice#243",)),
+        block("product rule, token-wise residual", product_rule, "", ("vllm-project/vllm-ascend#7807",)),
+        block("one coin for a block", shared_coin, "", ("flashinfer-ai/flashinfer#424",)),
     ]  # fmt: skip
 
 
