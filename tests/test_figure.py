@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.stats import figure
-from harness.stats.simulated import everything, one_token
+from harness.stats.gallery import everything
+from harness.stats.simulated import one_token
 
 ROOT = Path(__file__).parent.parent
 needs_matplotlib = pytest.mark.skipif(

@@ -36,8 +36,9 @@ from harness.stats.detection import (
     sequential,
     single_prompt,
 )
+from harness.stats.gallery import SOURCES, everything
 from harness.stats.levels import check_level
-from harness.stats.simulated import Simulated, everything
+from harness.stats.simulated import Simulated
 
 ALPHA = 1e-6
 LIMITS = {"q known": 2.5, "tilt alone": 8.0, "q unknown": 30.0}  # of the bound, medians
@@ -52,8 +53,10 @@ class Efficiency:
 
     Attributes
     ----------
-    fault, sources, family, has_expert
+    fault, family, has_expert
         As in ``Simulated``.
+    sources : tuple of str
+        Public issues that report the fault.
     bound : float
         log(1 / alpha) / KL, in tokens; 0 where impossible tokens are emitted.
     best_without_q : float
@@ -126,7 +129,7 @@ def measure(fault: Simulated, seeds: int, alpha: float) -> Efficiency:
     right = sum(family == fault.family for family in named) / max(1, len(named))
     return Efficiency(
         fault.name,
-        fault.sources,
+        SOURCES.get(fault.name, ()),
         fault.family,
         fault.has_expert,
         bound,

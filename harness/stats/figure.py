@@ -17,7 +17,8 @@ import numpy as np
 
 from harness.stats import experts
 from harness.stats.eprocess import EProcess
-from harness.stats.simulated import Simulated, everything, observed, one_token
+from harness.stats.gallery import everything
+from harness.stats.simulated import Simulated, observed, one_token
 
 ALPHA = 1e-6
 STEP = 0.03  # from one point of a line to the next

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -68,8 +67,6 @@ class Simulated:
     Attributes
     ----------
     name : str
-    sources : tuple of str
-        Public issues that report this fault.
     family : str
         Family of the expert that should name it; empty where it has none.
     rows : Rows
@@ -89,7 +86,6 @@ class Simulated:
     """
 
     name: str
-    sources: tuple[str, ...]
     family: str
     settings: Sampling
     rows: Rows
@@ -106,7 +102,6 @@ def one_token(
     name: str,
     law: Law,
     family: str = "",
-    sources: tuple[str, ...] = (),
     settings: Sampling | None = None,
 ) -> Simulated:
     """A fault of single tokens: every token, in a random context, follows ``law``."""
@@ -122,7 +117,7 @@ def one_token(
     settings = settings or Sampling(temperature=1.0)
     information = float(_kl(wrong, rows.p).mean())
     return Simulated(
-        name, sources, family, settings, rows, draw, table, information, table, rows.p.numpy(),
+        name, family, settings, rows, draw, table, information, table, rows.p.numpy(),
         bool(family),
     )  # fmt: skip
 
@@ -169,7 +164,6 @@ def block(
     name: str,
     law: Callable[[Tensor, Tensor], Tensor],
     family: str = "",
-    sources: tuple[str, ...] = (),
 ) -> Simulated:
     """A fault that shows in blocks of K = 2: three tokens from the start of a round.
 
@@ -202,7 +196,7 @@ def block(
     information = float(_kl(wrong, right).mean()) / BLOCK_TOKENS
     settings = Sampling(temperature=1.0)
     return Simulated(
-        name, sources, family, settings, Rows(p, q=q), draw, expected, information, table,
+        name, family, settings, Rows(p, q=q), draw, expected, information, table,
         right.numpy(), False, BLOCK_TOKENS,
     )  # fmt: skip
 
@@ -262,51 +256,6 @@ def _one_coin(p: Tensor, q: Tensor, both: Tensor) -> Tensor:
         + ended[..., None] * _third(first)
         + _first(restarted) * pair[None]
     )
-
-
-# --- all of them ----------------------------------------------------------------------------------
-
-
-def everything() -> list[Simulated]:
-    """The named laws, and those of public sampling faults."""
-    over = faults.over_accept
-    return [
-        one_token("accept all", partial(faults.leak, rate=1.0), "leak", ("huggingface/transformers#28508", "vllm-project/vllm-ascend#13766")),
-        one_token("20% of tokens from the draft", partial(faults.leak, rate=0.2), "leak"),
-        one_token("3% of tokens from the draft", partial(faults.leak, rate=0.03), "leak"),
-        one_token("resample from target", faults.resample_from_target, "resample"),
-        one_token("over-accept 1.02", partial(over, factor=1.02), "over-accept"),
-        one_token("over-accept 1.1", partial(over, factor=1.1), "over-accept"),
-        one_token("over-accept 1.5", partial(over, factor=1.5), "over-accept"),
-        one_token("abs residual", faults.abs_residual, "residual"),
-        one_token("softmax residual", faults.softmax_residual, "residual", ("huggingface/transformers#28508",)),
-        one_token("argmax of the residual", faults.argmax_residual, "residual"),
-        one_token("q at another temperature", partial(faults.proposal_at, power=1 / 1.5),
-                  "proposal"),
-        one_token("argmax draft judged by q", faults.proposal_argmax, "proposal", ("huggingface/transformers#32867",)),
-        one_token("q not normalised", partial(faults.unnormalised_proposal, scale=3.0), "proposal",
-                  ("NVIDIA/TensorRT-LLM#3278",)),
-        one_token("draft from rounded logits", coarse_proposal, "", ("deepseek-ai/DeepSpec#31",)),
-        one_token("coin of 6 bits, inclusive", coarse_coin, "", ("sgl-project/sglang#35771",)),
-        one_token("one number for coin and choice", one_number, "", ("flashinfer-ai/flashinfer#424",)),
-        one_token("temperature off by 5%", partial(faults.temperature, power=1 / 1.05),
-                  "temperature"),
-        one_token("temperature twice", partial(faults.temperature, power=1 / 0.7), "parameters",
-                  ("vllm-project/vllm-ascend#6685",), TEMPERATURE),
-        one_token("argmax instead of a draw", partial(faults.sharpen, rate=0.999), "sharpen",
-                  ("sgl-project/sglang#31214",)),
-        one_token("1% noise", partial(faults.flatten, rate=0.01), "flatten"),
-        one_token("the row before", partial(faults.shifted, rate=1.0), "shifted row", ("mlx-node/mlx-node#11",)),
-        one_token("the same answer again", partial(faults.replay, rate=1.0), "replay", ("NVIDIA/TensorRT-LLM#19487",)),
-        one_token("filters ignored", faults.without_filters, "parameters", ("vllm-project/vllm#9834",), FILTERED),
-        one_token("top_p before top_k",
-                  partial(faults.reparametrised, change=faults.top_p_of_everything),
-                  "parameters", ("sgl-project/sglang#36173",), FILTERED),
-        block("bonus from draft", bonus_from_draft, "leak"),
-        block("first of a block unverified", first_unverified, "", ("ohdearquant/lattice#243",)),
-        block("product rule, token-wise residual", product_rule, "", ("vllm-project/vllm-ascend#7807",)),
-        block("one coin for a block", shared_coin, "", ("flashinfer-ai/flashinfer#424",)),
-    ]  # fmt: skip
 
 
 def observed(rows: Rows, counts: NDArray[np.generic], q: bool) -> Rows:
