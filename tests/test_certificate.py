@@ -358,3 +358,16 @@ def test_what_is_visible_is_the_slightest_of_each_family() -> None:
     slightest = [e.says for e in growth.visible(10**9, 7.0, 0.9)]
     assert "a share of 0.01 of the tokens comes from the draft, unverified" in slightest
     assert "drafts are accepted with probability min(1, 1.02 p/q)" in slightest
+
+
+def test_one_impossible_token_is_proof_and_makes_a_fault_visible() -> None:
+    """p allows the first of two tokens, and a tenth of the expert's law is on the other."""
+    rows = Rows(
+        torch.tensor([[1.0, 0.0]], dtype=torch.float64), q=torch.tensor([[0.0, 1.0]]).double()
+    )
+    growth = Growth([Expert("leak", "a tenth", partial(faults.leak, rate=0.1))])
+    growth.update(rows)
+    assert growth.impossible(0) == pytest.approx(0.1)
+    assert growth.tokens_needed(0, 20.0, 0.99) == pytest.approx(math.log(0.01) / math.log(0.9))
+    assert growth.visible(43, 20.0, 0.99) == []
+    assert len(growth.visible(44, 20.0, 0.99)) == 1

@@ -35,7 +35,7 @@ class Budget:
     new_tokens: int
     samples: int
     tables: int
-    large_tokens: int
+    large_tokens: int = 600
     seed: int = 20261129
     alpha: float = 1e-5
 

@@ -142,7 +142,8 @@ class Growth:
     """How fast each expert's wealth grows if it is right: what a test of that many tokens can see.
 
     Per token the log wealth of expert a under its own law has mean KL(a || p) and some variance;
-    the sum over many tokens is nearly normal.
+    the sum over many tokens is nearly normal. Of an expert that allows what p rules out, one such
+    token is proof, and how likely it is counts as well.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ class Growth:
     def __init__(self, experts: Sequence[Expert]) -> None:
         self.experts = tuple(experts)
         self.rows = 0
-        self._sums = torch.zeros(2, len(self.experts), dtype=torch.float64)
+        self._sums = torch.zeros(3, len(self.experts), dtype=torch.float64)
 
     def update(self, rows: Rows) -> None:
         """Take in the contexts of these rows; what was emitted does not matter."""
@@ -162,18 +163,33 @@ class Growth:
             ratio = torch.where((law > 0) & (at.p > 0), law.log() - at.log_p, 0.0)
             self._sums[0, j] += (law * ratio).sum().cpu()
             self._sums[1, j] += (law * ratio.square()).sum().cpu()
+            self._sums[2, j] += law.masked_fill(at.p > 0, 0.0).sum().cpu()
         self.rows += len(rows)
 
     def mean(self, j: int) -> float:
-        """KL(a_j || p) in nats per token: 1 / mean bounds what any test can do."""
+        """KL(a_j || p) in nats per token, of the tokens that p allows."""
         return float(self._sums[0, j]) / max(1, self.rows)
 
     def variance(self, j: int) -> float:
         """Of the log ratio of one token under expert j."""
         return float(self._sums[1, j]) / max(1, self.rows) - self.mean(j) ** 2
 
+    def impossible(self, j: int) -> float:
+        """Probability of a token that p rules out, under expert j."""
+        return min(1.0, float(self._sums[2, j]) / max(1, self.rows))
+
     def tokens_needed(self, j: int, threshold: float, power: float) -> float:
-        """Tokens until expert j's log wealth is ``threshold`` with probability ``power``."""
+        """Tokens that convince of expert j with probability ``power``.
+
+        By a log wealth of ``threshold``, or by one impossible token, whichever takes fewer.
+        """
+        proof = self.impossible(j)
+        if proof == 1:
+            return 1.0
+        by_proof = math.log(1 - power) / math.log1p(-proof) if proof > 0 else math.inf
+        return min(by_proof, self._by_wealth(j, threshold, power))
+
+    def _by_wealth(self, j: int, threshold: float, power: float) -> float:
         mean, deviation = self.mean(j), math.sqrt(max(0.0, self.variance(j)))
         if mean <= 1e-12:
             return math.inf
