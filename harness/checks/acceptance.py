@@ -170,15 +170,16 @@ def beta_and_gap(
 ) -> list[Floats]:
     """At every token of every output: beta, and the gap of the target's two best logits, [n, 2]."""
     answers = [
-        Answer(request, completion.tokens, labels={"answer": i})
-        for i, (request, completion) in enumerate(zip(requests, completions, strict=True))
+        Answer(request, completion.tokens)
+        for request, completion in zip(requests, completions, strict=True)
     ]
     found: list[Floats] = [np.empty((0, 2))] * len(answers)
     for rows in oracle.score(pair, answers):
         assert rows.scores is not None
+        assert rows.answer is not None
         best = rows.scores.double().topk(2).values
         values = torch.stack([rows.kept().squeeze(1), best[:, 0] - best[:, 1]], 1).cpu().numpy()
-        of = rows.groups["answer"].cpu().numpy()  # an answer's tokens are together, and in order
+        of = rows.answer.cpu().numpy()  # an answer's tokens are together, and in order
         for answer in np.unique(of):
             found[answer] = np.concatenate([found[answer], values[of == answer]])
     return found
