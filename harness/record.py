@@ -144,6 +144,16 @@ def _processor() -> str:
     )
 
 
+def provenance() -> dict[str, object]:
+    """What says where a file of measurements came from: command, date, machine, versions."""
+    return {
+        "command": command_line(),
+        "date": now(),
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
 def check_writable(option: str, path: Path) -> None:
     """Raise ValueError, naming the option, unless ``path`` can be written; makes its directory."""
     try:

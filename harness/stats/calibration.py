@@ -183,10 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _json(found: Sequence[Calibration], seed: int) -> dict[str, object]:
     return {
-        "command": record.command_line(),
-        "date": record.now(),
-        "machine": record.machine(),
-        "versions": record.versions(),
+        **record.provenance(),
         "seed": seed,
         "confidence": CONFIDENCE,
         "statistics": [asdict(f) for f in found],

@@ -219,10 +219,7 @@ def report(found: Sequence[Efficiency], seeds: int, alpha: float) -> str:
 
 def _json(found: Sequence[Efficiency], seeds: int, alpha: float) -> dict[str, object]:
     return {
-        "command": record.command_line(),
-        "date": record.now(),
-        "machine": record.machine(),
-        "versions": record.versions(),
+        **record.provenance(),
         "seeds": seeds,
         "alpha": alpha,
         "faults": [asdict(f) for f in found],
