@@ -7,7 +7,7 @@ This module imports nothing else from the project.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -21,11 +21,14 @@ CAPABILITIES: Mapping[str, str] = {
     "penalties": "repetition, presence and frequency penalty",
     "min_new_tokens": "no EOS before that many new tokens",
     "logit_bias": "adds a constant to the logits of single tokens",
+    "grammar": "emits only tokens that a finite automaton over ids allows",
     "eos": "stops at any of the request's EOS ids",
     "stop": "stops after any of the request's stop sequences of ids",
     "seed": "the same seed, alone and again, gives the same ids",
     "batch": "several requests in one call are decoded together",
     "logprobs": "returns the log probability of every emitted token",
+    "stream": "has stream(request), which yields the new ids in pieces as they are made",
+    "metrics": "returns counts, rates and times of its own",
     "rounds": "returns drafted and accepted counts of every round",
     "model_draft": "rounds: proposals are drawn from the pair's draft under the request's own "
     "sampling parameters",
@@ -36,11 +39,33 @@ CAPABILITIES: Mapping[str, str] = {
 }
 
 
+class Grammar(msgspec.Struct, frozen=True):
+    """A finite automaton over token ids: which tokens may follow.
+
+    Attributes
+    ----------
+    states : tuple of dict of int to int
+        ``states[s]`` maps every token that is allowed in state s to the state it leads to. An
+        output begins in state 0. A state that allows nothing may only be reached by the token
+        that ends the output.
+    """
+
+    states: tuple[dict[int, int], ...]
+
+    def walk(self, tokens: Sequence[int], state: int = 0) -> int | None:
+        """The state after ``tokens``, None where one of them is not allowed."""
+        for token in tokens:
+            if token not in self.states[state]:
+                return None
+            state = self.states[state][token]
+        return state
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How the next token is drawn from the target's logits.
 
     The order of application is that of transformers' ``generate``: logit_bias,
-    repetition penalty, presence and frequency penalty, min_new_tokens, temperature,
+    repetition penalty, presence and frequency penalty, min_new_tokens, grammar, temperature,
     top_k, top_p, min_p (see ``reference_impl.sampling``).
 
     Attributes
@@ -59,6 +84,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         EOS is impossible before that many new tokens.
     logit_bias : dict of int to float
         Added to the logits of the named tokens.
+    grammar : Grammar or None
+        Tokens that it does not allow are impossible.
     """
 
     temperature: float = 0.0
@@ -70,6 +97,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float = 0.0
     min_new_tokens: int = 0
     logit_bias: dict[int, float] = {}
+    grammar: Grammar | None = None
 
     @property
     def greedy(self) -> bool:
@@ -100,6 +128,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
             needed.add("min_new_tokens")
         if self.logit_bias:
             needed.add("logit_bias")
+        if self.grammar is not None:
+            needed.add("grammar")
         return needed
 
 
@@ -160,6 +190,36 @@ class Round(msgspec.Struct, frozen=True):
     accepted: int
 
 
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decoder says of one answer; None for what it does not count.
+
+    Attributes
+    ----------
+    tokens : int
+        New tokens of the answer.
+    target_calls : int
+        Forward passes of the target that gave them, without those that only read the prompt.
+    target_tokens : int
+        Positions of this request that the target computed, the prompt's included.
+    drafted, accepted : int
+    acceptance_rate : float
+        accepted / drafted; 0 where nothing was drafted.
+    seconds : float
+        From taking the request up to its last token, with speculation and without.
+    tokens_per_second : float
+        tokens / seconds.
+    """
+
+    tokens: int | None = None
+    target_calls: int | None = None
+    target_tokens: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    acceptance_rate: float | None = None
+    seconds: float | None = None
+    tokens_per_second: float | None = None
+
+
 FinishReason = Literal["eos", "stop", "length"]
 
 
@@ -176,12 +236,14 @@ class Completion(msgspec.Struct, kw_only=True):
         Natural logarithm, one a token.
     rounds : list of Round or None
         One a target call.
+    metrics : Metrics or None
     """
 
     tokens: list[int]
     finish_reason: FinishReason
     logprobs: list[float] | None = None
     rounds: list[Round] | None = None
+    metrics: Metrics | None = None
 
 
 @runtime_checkable
@@ -192,6 +254,19 @@ class Decoder(Protocol):
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Decode every request, in order."""
+        ...
+
+
+@runtime_checkable
+class StreamingDecoder(Decoder, Protocol):
+    """A decoder that declares ``stream``."""
+
+    def stream(self, request: Request) -> Iterator[list[int]]:
+        """Decode one request, and yield its new ids in pieces as they are made.
+
+        Together they are what ``generate`` answers. The caller may close the iterator at any
+        time: the request is then cancelled.
+        """
         ...
 
 
@@ -219,6 +294,7 @@ def validate(request: Request, limits: Limits) -> None:
         *request.eos,
         *s.logit_bias,
         *(t for stop in request.stop for t in stop),
+        *(t for state in (s.grammar.states if s.grammar else ()) for t in state),
     ]
     for token in ids:
         if not 0 <= token < vocab:
@@ -239,6 +315,8 @@ def validate(request: Request, limits: Limits) -> None:
         )
     if s.min_new_tokens and set(request.eos) >= set(range(vocab)):
         raise ValueError("min_new_tokens forbids every token: all of them are EOS ids")
+    if s.grammar:
+        _validate_grammar(s.grammar, request)
     ranges = [
         (
             s.temperature == 0 or 1e-6 <= s.temperature < math.inf,
@@ -266,3 +344,23 @@ def validate(request: Request, limits: Limits) -> None:
     for valid, name, value, allowed in ranges:
         if not valid:
             raise ValueError(f"{name} is {value}: it must be {allowed}")
+
+
+def _validate_grammar(grammar: Grammar, request: Request) -> None:
+    count = len(grammar.states)
+    if not grammar.states or not grammar.states[0]:
+        raise ValueError("the grammar allows no first token: give state 0 at least one")
+    for number, state in enumerate(grammar.states):
+        for token, following in state.items():
+            if not 0 <= following < count:
+                raise ValueError(f"grammar state {number} leads to state {following} of {count}")
+            if not grammar.states[following] and token not in request.eos:
+                raise ValueError(
+                    f"token {token} in grammar state {number} leads to a state that allows no "
+                    "token: make it an EOS id, or let something follow"
+                )
+        if state and request.sampling.min_new_tokens and set(state) <= set(request.eos):
+            raise ValueError(
+                f"min_new_tokens forbids every token that grammar state {number} allows: all of "
+                "them are EOS ids"
+            )

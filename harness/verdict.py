@@ -18,6 +18,30 @@ class Status(enum.Enum):
     ERROR = "ERROR"  # crash, malformed output, or the oracle does not describe this decoder
 
 
+class FaultClass(enum.Enum):
+    """Kinds of fault that a FAIL may name; the classes of the mutant gallery."""
+
+    ACCEPTANCE = "acceptance rule"
+    RESIDUAL = "residual distribution"
+    BONUS = "bonus token"
+    PROPOSAL = "proposal q mismatch"
+    PARAMETERS = "temperature and filters"
+    PROCESSORS = "penalties, bias and grammar"
+    GREEDY = "argmax, ties and numerics"
+    END = "EOS, stop and length"
+    EDGE = "prompt and context edge"
+    CACHE = "cache and rollback"
+    POSITIONS = "position ids"
+    TREE = "tree"
+    BATCH = "batch and ragged acceptance"
+    RANDOMNESS = "randomness and seeds"
+    VOCABULARY = "vocabulary and padding"
+    LOGPROBS = "log probabilities"
+    STREAM = "streaming"
+    METRICS = "metrics"
+    SPEED = "speed"
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one check.
 
@@ -32,6 +56,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         For a PASS: the smallest effect that this run would have caught.
     likely_fault : str
         For a FAIL: the fault that would look like this, if known.
+    fault_class : FaultClass or None
+        What kind of fault that is.
     evidence : dict
         Values, expectation, sample sizes, alpha: JSON types only.
     repro : str
@@ -43,6 +69,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     ruled_out: str = ""
     likely_fault: str = ""
+    fault_class: FaultClass | None = None
     evidence: dict[str, Any] = {}
     repro: str = ""
 
@@ -57,6 +84,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"  ruled out: {self.ruled_out}")
         if self.likely_fault:
             lines.append(f"  likely fault: {self.likely_fault}")
+        if self.fault_class:
+            lines.append(f"  class of fault: {self.fault_class.value}")
         lines += [f"  {name}: {value}" for name, value in self.evidence.items()]
         if self.repro:
             lines += ["  reproduce:", *(f"    {line}" for line in self.repro.splitlines())]

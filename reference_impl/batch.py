@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.contract import Completion, FinishReason, Request, Round
+from harness.contract import Completion, FinishReason, Metrics, Request, Round
 from reference_impl.autoregressive import finished
 from reference_impl.cache import Ints
 from reference_impl.randomness import Streams
@@ -23,6 +24,8 @@ class Output:
     rounds: list[Round] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    target_tokens: int = 0
+    seconds: float = 0.0
 
 
 class Batch:
@@ -46,6 +49,7 @@ class Batch:
     """
 
     def __init__(self, requests: Sequence[Request], vocab: int, device: torch.device) -> None:
+        self.started = time.perf_counter()
         self.requests = list(requests)
         self.outputs = [Output() for _ in requests]
         self.index = np.arange(len(requests))
@@ -126,6 +130,11 @@ class Batch:
                 torch.from_numpy(emitted).to(self.device), torch.from_numpy(valid).to(self.device)
             )
 
+    def fed(self, count: Ints) -> None:
+        """The target was fed ``count`` [B] more tokens of the rows that still decode."""
+        for row in np.flatnonzero(self.active):
+            self.outputs[row].target_tokens += int(count[row])
+
     def finish(self) -> None:
         """Mark the rows that have ended."""
         last = self.tokens[np.arange(len(self)), self.length - 1]
@@ -133,6 +142,7 @@ class Batch:
         for row in np.flatnonzero(over & self.active):
             reason = finished(self.output(int(row)), self.requests[row])
             self.outputs[row].finish_reason = reason
+            self.outputs[row].seconds = time.perf_counter() - self.started
             self.active[row] = reason is None
 
     def completion(self, row: int) -> Completion:
@@ -144,6 +154,23 @@ class Batch:
             finish_reason=output.finish_reason,
             rounds=output.rounds,
             logprobs=output.logprobs if self.requests[row].logprobs else None,
+            metrics=self.metrics(row),
+        )
+
+    def metrics(self, row: int) -> Metrics:
+        """Counts, rates and times of a finished row."""
+        output, tokens = self.outputs[row], int(self.length[row] - self.prompt_length[row])
+        drafted = sum(entry.drafted for entry in output.rounds)
+        accepted = sum(entry.accepted for entry in output.rounds)
+        return Metrics(
+            tokens=tokens,
+            target_calls=len(output.rounds),
+            target_tokens=output.target_tokens,
+            drafted=drafted,
+            accepted=accepted,
+            acceptance_rate=accepted / drafted if drafted else 0.0,
+            seconds=output.seconds,
+            tokens_per_second=tokens / output.seconds,
         )
 
     def select(self, rows: Ints) -> None:

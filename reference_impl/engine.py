@@ -17,9 +17,7 @@ The steps are methods: a known-wrong decoder overrides one of them (``reference_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -31,49 +29,11 @@ from reference_impl import sampling
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.packed import with_packed_linears
+from reference_impl.proposal import Drafter, Proposal
 from reference_impl.randomness import inverse_cdf
 from reference_impl.speculative import residual
 
 CACHE_BUDGET = 2 << 30  # bytes of keys and values that one batch may fill
-
-
-@dataclass
-class Proposal:
-    """The drafted tokens of one round.
-
-    Attributes
-    ----------
-    tokens : Tensor [B, K], int64
-        Rows that propose fewer are padded at the end with any valid id.
-    count : ndarray [B], int64
-        How many of them each row proposes.
-    q : Tensor [B, K, V] or None
-        The laws they were drawn from; None for tokens that were not drawn but fixed.
-    """
-
-    tokens: Tensor
-    count: Ints
-    q: Tensor | None = None
-
-
-class Drafter(Protocol):
-    """Proposes tokens for a batch of rows, and may keep a state for each of them."""
-
-    def start(self, batch: Batch, capacity: int) -> None:
-        """Take up a new batch."""
-        ...
-
-    def propose(self, batch: Batch, count: Ints) -> Proposal:
-        """Propose up to ``count`` [B] tokens a row."""
-        ...
-
-    def observe(self, accepted: Ints) -> None:
-        """Learn how many tokens [B] of the last proposal were accepted."""
-        ...
-
-    def select(self, rows: Tensor) -> None:
-        """Keep only the given rows of the batch."""
-        ...
 
 
 class SpeculativeEngine:
@@ -112,6 +72,15 @@ class SpeculativeEngine:
             completions += self._generate_batch(requests[first : first + step])
         return completions
 
+    @torch.inference_mode()
+    def stream(self, request: Request) -> Iterator[list[int]]:
+        """Decode one request; yields the new tokens of each round."""
+        sent = 0
+        for batch in self.rounds([request]):
+            output = batch.output(0)
+            yield output[sent:]
+            sent = len(output)
+
     def _rows_that_fit(self, requests: Sequence[Request]) -> int:
         config = self.target.config.get_text_config()
         longest = max((len(r.prompt) + r.max_new_tokens for r in requests), default=1)
@@ -119,22 +88,28 @@ class SpeculativeEngine:
         return int(max(1, CACHE_BUDGET // (longest * per_token)))
 
     def _generate_batch(self, requests: Sequence[Request]) -> list[Completion]:
+        done: dict[int, Completion] = {}
+        for batch in self.rounds(requests):
+            for row in np.flatnonzero(~batch.active):
+                if (index := int(batch.index[row])) not in done:
+                    done[index] = self.completion(batch, int(row))
+        return [done[i] for i in range(len(requests))]
+
+    def rounds(self, requests: Sequence[Request]) -> Iterator[Batch]:
+        """Decode requests together; yields the batch after each round, with what ended in it."""
         batch = Batch(requests, self.vocab, self.device)
         capacity = self.capacity(batch)
-        target = CachedModel(self.target, capacity, self.vocab)
-        target.prefill(batch.prompts_but_last())
-        cached = batch.prompt_length - 1
+        target = self.cache(capacity)
+        cached = self.prefill(batch, target)
         if self.drafter and batch.draft_tokens.any():
             self.drafter.start(batch, capacity)
-        done: dict[int, Completion] = {}
         while True:
             cached = self.round(batch, target, cached)
+            yield batch
+            if not batch.active.any():
+                return
             if batch.active.sum() * 2 > len(batch):
                 continue  # compact when half of the rows have ended: copying them costs too
-            for row in np.flatnonzero(~batch.active):
-                done[int(batch.index[row])] = batch.completion(int(row))
-            if not batch.active.any():
-                return [done[i] for i in range(len(requests))]
             rows = np.flatnonzero(batch.active)
             batch.select(rows)
             cached = cached[rows]
@@ -142,6 +117,16 @@ class SpeculativeEngine:
             target.select(on_device)
             if self.drafter and batch.draft_tokens.any():
                 self.drafter.select(on_device)
+
+    def cache(self, capacity: int) -> CachedModel:
+        """The target with an empty cache."""
+        return CachedModel(self.target, capacity, self.vocab)
+
+    def prefill(self, batch: Batch, target: CachedModel) -> Ints:
+        """Feed the prompts, all but their last tokens; returns the cached length of every row."""
+        target.prefill(batch.prompts_but_last())
+        batch.fed(batch.prompt_length - 1)
+        return batch.prompt_length - 1
 
     def capacity(self, batch: Batch) -> int:
         """Cache slots of a row: its longest text, and a block of which nothing is kept."""
@@ -153,6 +138,7 @@ class SpeculativeEngine:
         last = torch.from_numpy(batch.tokens[np.arange(len(batch)), batch.length - 1])
         block = torch.cat([last.to(self.device).unsqueeze(1), proposal.tokens], 1)
         logits = self.rows(target.forward(block, cached))
+        batch.fed(proposal.count + 1)
         processed = self.process(logits, batch, proposal)
 
         width = proposal.tokens.shape[1]
@@ -294,3 +280,7 @@ class SpeculativeEngine:
         All committed tokens but the last, which opens the next block.
         """
         return np.minimum(fed, committed)
+
+    def completion(self, batch: Batch, row: int) -> Completion:
+        """The answer of a row that has ended."""
+        return batch.completion(row)

@@ -23,7 +23,8 @@ from reference_impl import autoregressive, speculative
 from reference_impl.cache import fit_vocabulary
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
-from reference_impl.engine import Drafter, SpeculativeEngine
+from reference_impl.engine import SpeculativeEngine
+from reference_impl.proposal import Drafter
 from reference_impl.randomness import Seeded
 
 PAIRS = ["tiny", "tiny-bad", "tiny-self", "tiny-hostile", "tiny-ties", "tiny-gpt2", "tiny-window"]
@@ -112,7 +113,8 @@ def test_a_temperature_of_almost_zero_is_greedy() -> None:
         prompt=(1, 2), max_new_tokens=30, sampling=Sampling(temperature=1e-6, top_p=0.5), seed=1
     )
     first, second = engine(pair).generate([greedy, almost])
-    assert first == second
+    assert results([first]) == results([second])
+    assert first.rounds == second.rounds
 
 
 def test_no_request_is_no_completion() -> None:
@@ -145,6 +147,7 @@ def test_padding_of_the_vocabulary_is_never_emitted(target: int, draft: int) -> 
     models = [make_target("llama", size, 1).double() for size in (target, draft)]
     pair = ModelPair("padded", *models, vocab_size=64, context_length=128)
     prompt = (1, 2, 3)
+    torch.manual_seed(0)
     wide = models[0].generate(torch.tensor([prompt]), max_new_tokens=60, do_sample=True, top_k=0)
     assert target == 64 or wide.max() >= 64  # without care it would be
     hot = Sampling(temperature=1.5)

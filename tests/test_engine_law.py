@@ -24,7 +24,8 @@ from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.drafters import model as model_drafter
 from reference_impl.drafters.ngram import NgramDrafter
-from reference_impl.engine import Drafter, SpeculativeEngine
+from reference_impl.engine import SpeculativeEngine
+from reference_impl.proposal import Drafter
 from reference_impl.randomness import enumerate_outcomes, inverse_cdf
 
 Law = dict[tuple[int, ...], float]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -11,7 +11,8 @@ from harness.models import ModelPair
 from reference_impl import autoregressive, speculative
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
-from reference_impl.engine import Drafter, SpeculativeEngine
+from reference_impl.engine import SpeculativeEngine
+from reference_impl.proposal import Drafter
 from reference_impl.randomness import Seeded
 
 _ALL = frozenset(CAPABILITIES) - {"declared_lossy", "exact_law"}
@@ -47,6 +48,11 @@ class EngineDecoder:
             validate(request, self._pair)
         return self.engine.generate(requests)
 
+    def stream(self, request: Request) -> Iterator[list[int]]:
+        """Decode one request, a round at a time."""
+        validate(request, self._pair)
+        return self.engine.stream(request)
+
 
 def engine(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
     """Reference engine with the pair's draft model."""
@@ -63,7 +69,7 @@ def engine_ngram(
 class PageDecoder:
     """The algorithm on one page: no cache, one request at a time."""
 
-    capabilities = _ALL - {"logprobs"} | {"exact_law"}
+    capabilities = _ALL - {"logprobs", "stream", "metrics"} | {"exact_law"}
     rule = staticmethod(speculative.decode)
 
     def __init__(self, pair: ModelPair) -> None:

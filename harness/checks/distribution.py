@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -111,7 +112,7 @@ def family(subject: Subject, budget: Budget, setting: str, draft_tokens: int) ->
 
 
 def _verdict(
-    status: Status, message: str, evidence: dict[str, object] | None = None, **more: str
+    status: Status, message: str, evidence: dict[str, object] | None = None, **more: Any
 ) -> Verdict:
     return Verdict(
         check="distribution.family", status=status, message=message, evidence=evidence or {}, **more

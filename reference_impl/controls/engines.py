@@ -10,7 +10,8 @@ from torch import Tensor
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
 from reference_impl.drafters.model import ModelDrafter
-from reference_impl.engine import Proposal, SpeculativeEngine
+from reference_impl.engine import SpeculativeEngine
+from reference_impl.proposal import Proposal
 from reference_impl.randomness import Streams, inverse_cdf
 from reference_impl.sampling import one_hot
 from reference_impl.speculative import residual

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from reference_impl import sampling
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
-from reference_impl.engine import Proposal
 from reference_impl.packed import with_packed_linears
+from reference_impl.proposal import Proposal
 from reference_impl.randomness import inverse_cdf
 
 

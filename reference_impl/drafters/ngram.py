@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
-from reference_impl.engine import Proposal
+from reference_impl.proposal import Proposal
 
 
 class NgramDrafter:

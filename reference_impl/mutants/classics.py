@@ -6,12 +6,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.verdict import FaultClass
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
-from reference_impl.engine import Proposal, SpeculativeEngine
+from reference_impl.engine import SpeculativeEngine
+from reference_impl.mutants.registry import mutant
+from reference_impl.proposal import Proposal
 from reference_impl.randomness import inverse_cdf
 
 
+@mutant(FaultClass.ACCEPTANCE, "greedy.identity", "distribution.family", "acceptance.expected")
 class AcceptAll(SpeculativeEngine):
     """Every drafted token is accepted."""
 
@@ -19,6 +23,7 @@ class AcceptAll(SpeculativeEngine):
         return torch.ones_like(p, dtype=torch.bool)
 
 
+@mutant(FaultClass.RESIDUAL, "distribution.family")
 class ResampleFromTarget(SpeculativeEngine):
     """A rejected token is replaced by a draw from p instead of (p - q)+."""
 
@@ -26,6 +31,7 @@ class ResampleFromTarget(SpeculativeEngine):
         return inverse_cdf(p, u)
 
 
+@mutant(FaultClass.ACCEPTANCE, "greedy.identity", "distribution.family")
 class OffByOneRow(SpeculativeEngine):
     """Draft i is judged by the row after it."""
 
@@ -33,6 +39,7 @@ class OffByOneRow(SpeculativeEngine):
         return torch.cat([logits[:, 1:], logits[:, -1:]], 1)
 
 
+@mutant(FaultClass.END, "stopping.offsets")
 class EosMissedInBlock(SpeculativeEngine):
     """EOS is looked for in the last token of a round only."""
 
@@ -40,6 +47,7 @@ class EosMissedInBlock(SpeculativeEngine):
         return np.where(batch.active, np.minimum(count, batch.limit - batch.length), 0)
 
 
+@mutant(FaultClass.CACHE, "greedy.identity", "distribution.evidence")
 class NoRollback(SpeculativeEngine):
     """Rejected tokens stay in the cache of the target."""
 
@@ -50,6 +58,7 @@ class NoRollback(SpeculativeEngine):
         return fed
 
 
+@mutant(FaultClass.ACCEPTANCE, "distribution.family")
 class OverAccept(SpeculativeEngine):
     """Acceptance with probability min(1, 1.1 p/q)."""
 
@@ -57,6 +66,7 @@ class OverAccept(SpeculativeEngine):
         return u * q < 1.1 * p
 
 
+@mutant(FaultClass.BONUS, "greedy.identity", "distribution.family")
 class BonusFromDraft(SpeculativeEngine):
     """The token after a fully accepted block is the draft's, not the target's."""
 
