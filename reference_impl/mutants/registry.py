@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from harness.adapters.reference import EngineDecoder
+from harness.contract import Decoder
 from harness.models import ModelPair
 from harness.verdict import FaultClass
 from reference_impl.drafters.model import ModelDrafter
@@ -16,6 +17,7 @@ from reference_impl.engine import SpeculativeEngine
 from reference_impl.proposal import Drafter
 
 Engine = TypeVar("Engine", bound=type[SpeculativeEngine])
+Build = TypeVar("Build", bound=type[Any])
 MakeDrafter = Callable[[ModelPair], Drafter]
 CLASSIC = "classic"
 
@@ -37,8 +39,8 @@ class Mutant:
     Attributes
     ----------
     name : str
-    engine : type
-        The reference engine with a step overridden.
+    build : callable
+        Makes the wrong decoder on a pair.
     fault : str
         What is wrong, in one line.
     kind : FaultClass
@@ -51,23 +53,20 @@ class Mutant:
         Public issues and pull requests.
     needs : frozenset of str
         Capabilities without which the fault cannot show.
-    drafter : callable
-        What proposes.
     """
 
     name: str
-    engine: type[SpeculativeEngine]
+    build: Callable[[ModelPair], Decoder]
     fault: str
     kind: FaultClass
     killed_by: tuple[str, ...]
     id: str = ""
     source: str = CLASSIC
     needs: frozenset[str] = frozenset()
-    drafter: MakeDrafter = draft_model
 
-    def __call__(self, pair: ModelPair) -> EngineDecoder:
+    def __call__(self, pair: ModelPair) -> Decoder:
         """Build the wrong decoder on a pair."""
-        return EngineDecoder(pair, self.drafter(pair), engine=self.engine)
+        return self.build(pair)
 
 
 _registered: dict[str, Mutant] = {}
@@ -89,33 +88,58 @@ def mutant(
 
     Parameters
     ----------
+    drafter : callable
+        What proposes on a pair.
     subtle : mapping
         Class attributes that make the fault slight: registered as well, as ``name_subtle``.
     subtle_killed_by : tuple of str
         Where that one must be caught, if not in the same items.
     """
 
+    def add(
+        engine: type[SpeculativeEngine], name: str, fault: str, killed_by: tuple[str, ...]
+    ) -> None:
+        def build(pair: ModelPair) -> EngineDecoder:
+            return EngineDecoder(pair, drafter(pair), engine=engine)
+
+        _add(Mutant(name, build, fault, kind, killed_by, id, source, frozenset(needs)))
+
     def register(engine: Engine) -> Engine:
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", engine.__name__).lower()
-        fault = (engine.__doc__ or "").strip().splitlines()[0]
-
-        def add(
-            name: str, engine: type[SpeculativeEngine], fault: str, by: tuple[str, ...]
-        ) -> None:
-            assert name not in _registered, name
-            _registered[name] = Mutant(
-                name, engine, fault, kind, by, id, source, frozenset(needs), drafter
-            )
-
-        add(name, engine, fault, killed_by)
+        name, fault = _name(engine), _first_line(engine)
+        add(engine, name, fault, killed_by)
         if subtle is not None:
             slight = type(f"{engine.__name__}Subtle", (engine,), dict(subtle))
             words = ", ".join(f"{key} {value}" for key, value in subtle.items())
             by = subtle_killed_by or killed_by
-            add(f"{name}_subtle", slight, f"{fault.rstrip('.')}: {words}.", by)
+            add(slight, f"{name}_subtle", f"{fault.rstrip('.')}: {words}.", by)
         return engine
 
     return register
+
+
+def wrong_decoder(
+    kind: FaultClass, *killed_by: str, id: str = "", source: str = CLASSIC
+) -> Callable[[Build], Build]:
+    """Register a class of decoders whose fault is not a step of the engine."""
+
+    def register(build: Build) -> Build:
+        _add(Mutant(_name(build), build, _first_line(build), kind, killed_by, id, source))
+        return build
+
+    return register
+
+
+def _add(made: Mutant) -> None:
+    assert made.name not in _registered, made.name
+    _registered[made.name] = made
+
+
+def _name(made: type) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", made.__name__).lower()
+
+
+def _first_line(made: type) -> str:
+    return (made.__doc__ or "").strip().splitlines()[0]
 
 
 def registered() -> Mapping[str, Mutant]:
