@@ -40,6 +40,7 @@ class FaultClass(enum.Enum):
     STREAM = "streaming"
     METRICS = "metrics"
     SPEED = "speed"
+    CONTRACT = "contract and adapter"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,7 +88,7 @@ class PageDecoder:
         if not request.speculate:
             return autoregressive.decode(p, request, randomness)
         q = autoregressive.model_laws(pair.draft, request, pair.vocab_size)
-        return speculative.decode(p, speculative.draft_with(q), request, randomness)
+        return self.rule(p, speculative.draft_with(q), request, randomness)
 
 
 def page(pair: ModelPair) -> PageDecoder:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reference_impl.mutants import classics
+from reference_impl.mutants import adapters, classics, pages
 from reference_impl.mutants.registry import Mutant, registered
 
-__all__ = ["INEXPRESSIBLE", "MUTANTS", "classics"]
+__all__ = ["INEXPRESSIBLE", "MUTANTS", "adapters", "classics", "pages"]
 
 MUTANTS: Mapping[str, Mutant] = registered()
 
