@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -21,7 +20,6 @@ from harness.expectations import Expectations, ExpectationsError
 from harness.verdict import Status, Verdict
 
 if TYPE_CHECKING:
-    from harness import record
     from harness.checks.subject import Subject
     from harness.models import ModelPair
 
@@ -91,7 +89,7 @@ def _check_options(config: pytest.Config) -> None:
         raise ValueError(f"--draft-tokens is {k}: it must be at least 1")
     if option("samples") is not None and option("samples") < 1:
         raise ValueError(f"--samples is {option('samples')}: it must be at least 1")
-    options = _options(config)
+    options = decoder_options(config)
     if bool(option("target")) != bool(option("draft")):
         raise ValueError("give both --target and --draft (a directory or a hub id each)")
     if option("pair") and option("target"):
@@ -112,7 +110,8 @@ def _check_options(config: pytest.Config) -> None:
             check_name(option("pair"))
 
 
-def _options(config: pytest.Config) -> dict[str, str]:
+def decoder_options(config: pytest.Config) -> dict[str, str]:
+    """What ``--decoder-option`` hands to the factory."""
     found = {}
     for text in config.getoption("decoder_option"):
         key, equals, value = text.partition("=")
@@ -132,7 +131,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     pair = option("pair") or (f"{option('target')} + {option('draft')}" if option("target") else "")
     found = ", ".join(f"{k} {v}" for k, v in versions().items())
     return [
-        f"decoder: {option('decoder')} {_options(config) or ''}".rstrip(),
+        f"decoder: {option('decoder')} {decoder_options(config) or ''}".rstrip(),
         f"pair: {pair or 'tiny pairs'} on {option('device')}; profile: {option('profile')}",
         f"seed: {option('seed')}; alpha: {ALPHA} for the whole run",
         f"versions: {found}",
@@ -177,28 +176,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if _is_worker(config):
         return
+    from harness.pytest_recorder import Recorder, open_record
+
     path = config.getoption("results")
-    writer = _open_record(config, Path(path)) if path else None
-    config.pluginmanager.register(_Recorder(config, writer), "specdec-recorder")
-
-
-def _open_record(config: pytest.Config, path: Path) -> record.Writer:
-    from harness import record
-
-    option = config.getoption
-    pair = option("pair") or ("custom" if option("target") else "tiny pairs")
-    header = record.Header(
-        command=record.command_line(),
-        started=record.now(),
-        seed=option("seed"),
-        alpha=ALPHA,
-        decoders=[option("decoder")],
-        pair=record.PairInfo(pair, option("target") or "", "", option("device"), "float32"),
-        versions=record.versions(),
-        machine=record.machine(),
-        options={"profile": option("profile"), **_options(config)},
-    )
-    return record.Writer(path, header)
+    writer = open_record(config, Path(path), decoder_options(config)) if path else None
+    recorder = Recorder(config, writer, config.stash[_expectations_key])
+    config.pluginmanager.register(recorder, "specdec-recorder")
 
 
 @pytest.fixture(scope="session")
@@ -217,7 +200,7 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Sub
     arguments = {"target": option("target"), "draft": option("draft"), "device": option("device")}
     if name != "custom":
         arguments = {"name": name, "device": option("device")}
-    options = _options(request.config)
+    options = decoder_options(request.config)
     try:
         if name not in _pairs:
             _pairs[name] = load_pair(**arguments)
@@ -280,48 +263,3 @@ def pytest_runtest_makereport(
     if verdict is not None:
         report.user_properties.append(("verdict", msgspec.to_builtins(verdict)))
     return report
-
-
-class _Recorder:
-    """Collects verdicts in the controlling process, and writes them."""
-
-    def __init__(self, config: pytest.Config, writer: record.Writer | None) -> None:
-        self.config = config
-        self.writer = writer
-        self.counts: Counter[str] = Counter()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        # Under xdist the items were collected elsewhere: what is used shows here.
-        self.config.stash[_expectations_key].match(report.nodeid)
-        for name, value in report.user_properties:
-            if name == "verdict":
-                self._take(report, msgspec.convert(value, Verdict))
-
-    def _take(self, report: pytest.TestReport, verdict: Verdict) -> None:
-        from harness import record
-
-        self.counts[verdict.status.value] += 1
-        if self.writer:
-            self.writer.add(
-                record.VerdictRow(
-                    decoder=self.config.getoption("decoder"),
-                    item=report.nodeid,
-                    suite=Path(report.nodeid.split("::")[0]).stem.removeprefix("test_"),
-                    seconds=round(report.duration, 3),
-                    expected_failure=str(getattr(report, "wasxfail", "")),
-                    verdict=verdict,
-                )
-            )
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self.counts:
-            words = ", ".join(
-                f"{self.counts[s.value]} {s.value}" for s in Status if self.counts[s.value]
-            )
-            terminalreporter.write_line(f"verdicts of {self.config.getoption('decoder')}: {words}")
-        for line in self.config.stash[_expectations_key].unused():
-            terminalreporter.write_line(f"stale entry, matches no item of this run: {line}")
-
-    def pytest_sessionfinish(self) -> None:
-        if self.writer:
-            self.writer.close()
