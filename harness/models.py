@@ -85,6 +85,7 @@ class _Tiny:
     draft: str = "good"
     vocab: int = 64
     ties: bool = False
+    padding: tuple[int, int] = (0, 0)  # columns that mean no token, of target and draft
     seed: int = 1
 
 
@@ -94,8 +95,14 @@ TINY_PAIRS: Mapping[str, _Tiny] = {
     "tiny-self": _Tiny(draft="self"),
     "tiny-hostile": _Tiny(draft="hostile"),
     "tiny-ties": _Tiny(ties=True),
+    "tiny-ties-self": _Tiny(ties=True, draft="self"),
+    "tiny-padded": _Tiny(padding=(8, 16)),
     "tiny-gpt2": _Tiny(architecture="gpt2"),
+    "tiny-gpt2-bad": _Tiny(architecture="gpt2", draft="bad"),
+    "tiny-gpt2-self": _Tiny(architecture="gpt2", draft="self"),
     "tiny-window": _Tiny(architecture="mistral"),
+    "tiny-window-bad": _Tiny(architecture="mistral", draft="bad"),
+    "tiny-window-self": _Tiny(architecture="mistral", draft="self"),
     "micro": _Tiny(vocab=8),
     "micro-bad": _Tiny(vocab=8, draft="bad"),
     "micro-self": _Tiny(vocab=8, draft="self"),
@@ -157,6 +164,9 @@ def _tiny(name: str, recipe: _Tiny) -> ModelPair:
     if recipe.ties:
         tiny_pairs.tie_outputs(target)
     draft = tiny_pairs.make_draft(recipe.draft, target, recipe.architecture, recipe.seed)
+    for model, columns in zip((target, draft), recipe.padding, strict=True):
+        if columns:
+            tiny_pairs.pad_outputs(model, columns)
     return ModelPair(
         name=name,
         target=target,

@@ -117,6 +117,22 @@ def tie_outputs(target: PreTrainedModel) -> None:
     head[1::2] = head[0::2]
 
 
+def pad_outputs(model: PreTrainedModel, columns: int) -> None:
+    """Widen the output matrix by columns that mean no token, and mostly have the largest logits.
+
+    As checkpoints do whose vocabulary was rounded up. For every other column there is one that
+    points the other way: one of the two is always high.
+    """
+    vocab = int(model.config.vocab_size)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model.resize_token_embeddings(vocab + columns, mean_resizing=False)
+    head = model.get_output_embeddings().weight.data
+    head[vocab::2] = 4 * head[: len(head[vocab::2])]
+    head[vocab + 1 :: 2] = -head[vocab : len(head) - 1 : 2]
+    model.requires_grad_(False)
+
+
 @torch.no_grad()
 def _frozen(build: Callable[[int], PreTrainedModel], vocab: int) -> PreTrainedModel:
     with torch.random.fork_rng():

@@ -45,7 +45,9 @@ def test_a_tiny_pair_depends_on_its_name_alone() -> None:
         assert following == torch.rand(1)  # making a pair leaves the global generator alone
         torch.manual_seed(2)
         assert load_pair(name).fingerprint() == first.fingerprint()
-        assert first.vocab_size == recipe.vocab == logits(first.target).shape[-1]
+        assert first.vocab_size == recipe.vocab
+        widths = tuple(logits(model).shape[-1] for model in (first.target, first.draft))
+        assert widths == tuple(recipe.vocab + columns for columns in recipe.padding)
 
 
 def test_no_two_pairs_have_the_same_fingerprint() -> None:
@@ -68,6 +70,14 @@ def test_drafts_are_what_their_names_say() -> None:
     assert torch.equal(logits(hostile.target).argmin(-1), logits(hostile.draft).argmax(-1))
     tied = logits(pairs["ties"].target.double())
     torch.testing.assert_close(tied[:, 0::2], tied[:, 1::2], atol=1e-12, rtol=0)
+
+
+def test_padding_is_likely_and_leaves_the_other_logits_alone() -> None:
+    padded, plain = load_pair("tiny-padded"), load_pair("tiny")
+    for role in ("target", "draft"):
+        wide, narrow = logits(getattr(padded, role)), logits(getattr(plain, role))
+        torch.testing.assert_close(wide[:, :64], narrow)
+        assert (wide.argmax(-1) >= 64).float().mean() > 0.8
 
 
 def test_the_window_hides_what_is_far() -> None:
