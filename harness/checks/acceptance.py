@@ -256,5 +256,4 @@ def _accepts_too_much(
         message=message,
         likely_fault="drafts are accepted too readily, or counted as accepted when they were not",
         evidence=evidence,
-        repro=repro(subject, requests[:1]),
     )

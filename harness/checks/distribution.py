@@ -26,7 +26,7 @@ from harness.checks.plan import EFFECT as EFFECT
 from harness.checks.plan import EFFECT_OF_ANY_DRAFT as EFFECT_OF_ANY_DRAFT
 from harness.checks.plan import POWER, Plan
 from harness.checks.prompts import random_prompt
-from harness.checks.subject import Subject, check, repro
+from harness.checks.subject import Subject, check
 from harness.contract import Request, Sampling
 from harness.stats import chi_square
 from harness.verdict import Status, Verdict
@@ -94,7 +94,6 @@ def family(subject: Subject, budget: Budget, setting: str, draft_tokens: int) ->
             f"{spec.rejected} {where}",
             evidence,
             likely_fault=_likeliest(spec, plan.laws),
-            repro=_repro(subject, request, spec),
         )
     if not plan.visible:
         return _verdict(
@@ -210,9 +209,3 @@ def _likeliest(arm: _Arm, laws: Laws) -> str:
         return f"{best} (10^{gain / np.log(10):.0f} times likelier than the target's law)"
     hints = [member.hint for member in arm.failing]
     return "; or ".join(hints) if all(hints) else ""
-
-
-def _repro(subject: Subject, request: Request, arm: _Arm) -> str:
-    names = " ".join(member.name for member in arm.failing[:1])
-    code = repro(subject, [request] * (2 if "rows" in names else 1))
-    return code + ("\nprint(decoder.generate([request]))  # once more" if "calls" in names else "")

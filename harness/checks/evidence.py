@@ -14,7 +14,7 @@ from harness.bench.workload import TASKS
 from harness.checks.arms import CONFIDENCE_ALPHA, POWER, TwoArms
 from harness.checks.budget import Budget
 from harness.checks.places import NAMES
-from harness.checks.subject import Subject, check, repro
+from harness.checks.subject import Subject, check
 from harness.contract import Sampling
 from harness.stats.eprocess import Decision
 from harness.verdict import Status, Verdict
@@ -70,7 +70,6 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             ),
             likely_fault=f"of both arms: {control.expert.says}",
             evidence=found,
-            repro=repro(arms.subject, arms.requests(speculate=False)[:1]),
         )
     if arms.rejected:
         message = f"tokens do not follow the target's law: {reason(decision)} {about}"
@@ -87,7 +86,6 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             message=message,
             likely_fault=likely(decision),
             evidence=found | {"where": where(arms)},
-            repro=repro(arms.subject, arms.requests(speculate=True)[:1]),
         )
     if decision.rejected:
         return Verdict(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt
-from harness.checks.subject import Subject, check, repro
+from harness.checks.subject import Subject, check
 from harness.contract import Request, Sampling
 from harness.models import ModelPair
 from harness.verdict import Status, Verdict
@@ -25,16 +23,8 @@ def _request(subject: Subject, budget: Budget, seed: int | None) -> Request:
     )
 
 
-def _fail(
-    subject: Subject, name: str, requests: list[Request], message: str, **evidence: object
-) -> Verdict:
-    return Verdict(
-        check=name,
-        status=Status.FAIL,
-        message=message,
-        evidence=dict(evidence),
-        repro=repro(subject, requests),
-    )
+def _fail(name: str, message: str, **evidence: object) -> Verdict:
+    return Verdict(check=name, status=Status.FAIL, message=message, evidence=dict(evidence))
 
 
 def _reproducible(pair: ModelPair) -> bool:
@@ -55,18 +45,14 @@ def seed(subject: Subject, budget: Budget) -> Verdict:
     first = subject.ask_one(request).tokens
     different = subject.ask_one(other).tokens
     if subject.ask_one(request).tokens != first:
-        return _fail(
-            subject, name, [request, request], "the same seed gave other ids the second time"
-        )
+        return _fail(name, "the same seed gave other ids the second time")
     if different == first:
-        return _fail(subject, name, [request, other], "seeds 1 and 2 give the same ids", ids=first)
+        return _fail(name, "seeds 1 and 2 give the same ids", ids=first)
     in_company = "batch" in subject.decoder.capabilities and _reproducible(subject.pair)
     if in_company:
         batch = [other, request, _request(subject, budget, None)]
         if subject.ask(batch)[1].tokens != first:
-            return _fail(
-                subject, name, batch, "the same seed gives other ids in a batch than alone"
-            )
+            return _fail(name, "the same seed gives other ids in a batch than alone")
     return Verdict(
         check=name,
         status=Status.PASS,
@@ -85,11 +71,8 @@ def unseeded(subject: Subject, budget: Budget) -> Verdict:
         outputs += [tuple(c.tokens) for c in subject.ask([request] * _CALLS)]
     distinct = len(set(outputs))
     if distinct < len(outputs):
-        repeated = msgspec.structs.replace(request, seed=None)
         return _fail(
-            subject,
             name,
-            [repeated, repeated],
             f"{len(outputs)} unseeded calls gave {distinct} different outputs",
             likely="the generator is restarted, or shared between rows",
         )

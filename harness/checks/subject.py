@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec
 
+import msgspec
+
+from harness.adapters import DecoderError, load_decoder
+from harness.checks.reproduce import repro as repro
+from harness.checks.reproduce import rerun
 from harness.contract import Completion, Decoder, Request, Round
 from harness.models import ModelPair
 from harness.verdict import Status, Verdict
@@ -64,6 +69,13 @@ class Subject:
                 raise Refused(f"malformed output: {problem}", [request])
         return completions
 
+    def anew(self) -> Subject:
+        """The same decoder built once more; this one, if its name does not lead to it."""
+        try:
+            return replace(self, decoder=load_decoder(self.name, self.pair, self.options))
+        except DecoderError:
+            return self
+
     def ask_one(self, request: Request) -> Completion:
         """Generate for a single request."""
         return self.ask([request])[0]
@@ -112,7 +124,8 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
     """Make a function a check: it has a name, needs capabilities, and outlives the decoder.
 
     A missing capability is UNSUPPORTED; a decoder that raises, or answers in another form than
-    the contract's, is an ERROR.
+    the contract's, is an ERROR. A failure that shows in many outputs together, and so comes
+    without a reproduction, is reproduced by the check itself.
     """
 
     def decorate(function: Check[Parameters]) -> Check[Parameters]:
@@ -125,7 +138,7 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
                 message = f"the decoder does not declare: {', '.join(sorted(missing))}"
                 return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
             try:
-                return function(subject, *args, **kwargs)
+                verdict = function(subject, *args, **kwargs)
             except Refused as error:
                 return Verdict(
                     check=name,
@@ -133,24 +146,11 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
                     message=str(error),
                     repro=repro(subject, error.requests[:MOST_IN_REPRO]),
                 )
+            if verdict.status in (Status.FAIL, Status.ERROR) and not verdict.repro:
+                again = rerun(subject, run, *args, **kwargs)
+                verdict = msgspec.structs.replace(verdict, repro=again)
+            return verdict
 
         return run
 
     return decorate
-
-
-def repro(subject: Subject, requests: Sequence[Request]) -> str:
-    """Python that runs these requests on this subject in a fresh process."""
-    arguments = subject.loaded_with or {"name": subject.pair.name}
-    lines = [
-        "from harness.adapters import load_decoder",
-        "from harness.contract import Request, Sampling",
-        "from harness.models import load_pair",
-        f"pair = load_pair({', '.join(f'{k}={v!r}' for k, v in arguments.items())})",
-        f"decoder = load_decoder({subject.name!r}, pair, {subject.options!r})",
-        *[f"request = {request!r}" for request in requests[:1]],
-        "print(decoder.generate([request]))",
-    ]
-    if len(requests) > 1:
-        lines[-2:] = [f"requests = {list(requests)!r}", "print(decoder.generate(requests))"]
-    return "\n".join(lines)
