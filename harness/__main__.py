@@ -10,6 +10,8 @@ COMMANDS = {
     "python -m harness.report": "measure speedup and losslessness of decoders, and write a report",
     "python -m harness.report --from FILE": "render a record that was written before",
     "pytest suites/": "judge a decoder: the conformance suites",
+    "python -m harness.mutants": "the kill matrix: which check catches which known-wrong decoder",
+    "python -m harness.gallery": "the known-wrong decoders as Markdown (docs/faults.md)",
     "python -m harness.bench.throughput": "tokens per second of batched sampling on a tiny pair",
     "python -m reference_impl.drafters.train": "train a draft for a target on its own text",
 }

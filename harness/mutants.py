@@ -41,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         checks = _known(options.checks, {i.check for i in found} | {str(i) for i in found}, "check")
         names = _known(options.names, {*WRONG, *RIGHT}, "mutant or control")
+        for option in ("json", "markdown"):
+            if path := getattr(options, option):
+                record.check_writable(f"--{option}", Path(path))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -48,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [_row(name, chosen, options.full) for name in names or [*WRONG, *RIGHT]]
     with tqdm(total=len(rows), unit="decoder", disable=None) as bar:
         cells = matrix.run_rows(rows, options.profile, options.jobs, lambda _: bar.update())
-    text = render(cells, "simple")
-    print(text)
+    print(render(cells, "simple"))
     if options.json:
         _write_json(options.json, cells)
     if options.markdown:

@@ -1,0 +1,107 @@
+"""The kill matrix and the commands that print it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import gallery, items, matrix, mutants
+from harness.matrix import Cell
+from harness.verdict import FaultClass, Status
+
+SMOKE = items.items("smoke")
+
+
+def cell(decoder: str, status: Status, item: str = "greedy.identity[tiny]") -> Cell:
+    check = item.partition("[")[0]
+    return Cell(decoder=decoder, item=item, check=check, status=status, seconds=1.0)
+
+
+@pytest.mark.parametrize("profile", ["smoke", "ci"])
+def test_items_are_what_pytest_collects(profile: str) -> None:
+    options = ["suites", "--collect-only", "-q", "--profile", profile]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=Path(mutants.__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line for line in done.stdout.splitlines() if "::test_" in line]
+    collected = [line.removeprefix("suites/test_") for line in lines]
+    named = [str(item).replace(".", ".py::test_", 1) for item in items.items(profile)]
+    assert sorted(collected) == sorted(named)
+
+
+def test_an_item_runs_its_check() -> None:
+    (found,) = [item for item in SMOKE if str(item) == "smoke.wired[tiny]"]
+    right = matrix.run("reference", found, "smoke")
+    assert (right.check, right.status, right.kills) == ("smoke.wired", Status.PASS, False)
+    assert matrix.run("reference_impl.mutants:answers_nothing", found, "smoke").kills
+
+
+def test_patterns_name_whole_words() -> None:
+    (found,) = [item for item in SMOKE if str(item) == "randomness.seed[tiny]"]
+    for pattern in ("randomness", "randomness.seed", "randomness.seed[tiny]"):
+        assert matrix.matches(found, [pattern])
+    for pattern in ("random", "randomness.se", "randomness.seed[tin"):
+        assert not matrix.matches(found, [pattern])
+
+
+def test_a_row_ends_at_the_first_check_that_kills() -> None:
+    names = ["smoke.wired[tiny]", "robustness.bad_input[tiny]"]
+    mutant = "reference_impl.mutants:answers_nothing"
+    assert len(matrix.run_row(mutant, names, "smoke", until_killed=True)) == 1
+    assert len(matrix.run_row(mutant, names, "smoke", until_killed=False)) == 2
+
+
+def test_a_survivor_and_a_killed_control_are_told() -> None:
+    alive = cell("reference_impl.mutants:accept_all", Status.PASS)
+    dead = cell("reference_impl.mutants:accept_all", Status.ERROR)
+    wronged = cell("reference_impl.controls:point_mass", Status.FAIL)
+    assert mutants.wrong([alive]) == "mutant accept_all survives"
+    assert mutants.wrong([alive, dead]) == ""
+    assert "control point_mass is killed by greedy.identity[tiny]" in mutants.wrong([wronged])
+    assert "mutant accept_all survives" in mutants.render([[alive]], "simple")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["acept_all"], "unknown mutant or control 'acept_all': near are accept_all"),
+        (["--checks", "greedy.identty"], "unknown check 'greedy.identty': near are greedy.iden"),
+        (["--json", "/dev/null/matrix.json"], "cannot write --json"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mutants.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert len(error.splitlines()) == 1
+
+
+def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written, table = tmp_path / "matrix.json", tmp_path / "matrix.md"
+    names = ["answers_nothing", "near_ties", "--checks", "smoke.wired"]
+    files = ["--json", str(written), "--markdown", str(table)]
+    assert mutants.main([*names, *files]) == 0
+    assert "nothing survives" in capsys.readouterr().out
+    assert "| answers_nothing | smoke.wired[tiny]" in table.read_text()
+    cells = json.loads(written.read_text())["cells"]
+    assert [c["status"] for c in cells] == ["ERROR", "PASS"]
+    assert gallery.seen(written) == {"answers_nothing": ["smoke.wired"], "near_ties": []}
+    assert mutants.main(["no_rollback", "--checks", "smoke.wired", "--jobs", "2"]) == 1
+
+
+def test_the_gallery_names_every_mutant() -> None:
+    text = gallery.render({"accept_all": ["greedy.identity", "batching.rows"]})
+    assert all(f"`{name}`" in text for name in mutants.WRONG)
+    (row,) = [line for line in text.splitlines() if line.startswith("| `accept_all`")]
+    assert row.rstrip("| ").endswith("batching.rows")
+    assert FaultClass.ACCEPTANCE.value.capitalize() in text
