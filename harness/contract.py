@@ -61,7 +61,7 @@ class Grammar(msgspec.Struct, frozen=True):
         return state
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """How the next token is drawn from the target's logits.
 
     The order of application is that of transformers' ``generate``: logit_bias,
@@ -107,6 +107,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_history(self) -> bool:
         """Whether the law depends on the tokens before it other than through the logits."""
+        return self.penalised or self.grammar is not None
+
+    @property
+    def penalised(self) -> bool:
+        """Whether tokens that occurred before are more or less likely for that."""
         return (
             self.repetition_penalty != 1
             or self.presence_penalty != 0
@@ -122,7 +127,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
             needed.add("top_p")
         if self.min_p:
             needed.add("min_p")
-        if self.needs_history:
+        if self.penalised:
             needed.add("penalties")
         if self.min_new_tokens:
             needed.add("min_new_tokens")
@@ -133,7 +138,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         return needed
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """One generation.
 
     Attributes
@@ -190,7 +195,7 @@ class Round(msgspec.Struct, frozen=True):
     accepted: int
 
 
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """What a decoder says of one answer; None for what it does not count.
 
     Attributes
@@ -223,7 +228,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 FinishReason = Literal["eos", "stop", "length"]
 
 
-class Completion(msgspec.Struct, kw_only=True):
+class Completion(msgspec.Struct, kw_only=True, repr_omit_defaults=True):
     """What a decoder answers to one request.
 
     Attributes

@@ -91,9 +91,9 @@ class Forced:
         self._place = ends[self.of] + self.new - self.first
         self.parameters = sampling.Parameters.of(requests, vocab, device)
         self._history: sampling.History | None = None
-        if self.parameters.penalised:
+        if self.parameters.needs_history:
             none: list[tuple[int, ...]] = [()] * len(requests)
-            start = sampling.History.of([r.prompt for r in requests], none, vocab, device)
+            start = sampling.History.of(requests, none, vocab, device)
             self._width = max(lengths)
             self._history = start.after(_padded([list(o[:-1]) for o in outputs]).to(device))
 

@@ -44,7 +44,7 @@ class Batch:
         Rows that still decode.
     parameters : Parameters
     history : History or None
-        None where no row has a penalty.
+        None where no row has a penalty or a grammar.
     streams : Streams
     """
 
@@ -68,18 +68,22 @@ class Batch:
         self.parameters = Parameters.of(requests, vocab, device)
         self.streams = Streams([r.seed for r in requests], device)
         self.history: History | None = None
-        if self.parameters.penalised:
-            prompts = [r.prompt for r in requests]
-            self.history = History.of(prompts, [()] * len(requests), vocab, device)
+        if self.parameters.needs_history:
+            self.history = History.of(requests, [()] * len(requests), vocab, device)
         self._eos = _padded([r.eos for r in requests])
         self._stops = np.array([bool(r.stop) for r in requests])
 
     def __len__(self) -> int:
         return len(self.requests)
 
-    def prompts_but_last(self) -> Tensor:
-        """All but the last token of every prompt, padded at the end, [B, T] on the device."""
-        return torch.from_numpy(self.tokens[:, : int(self.prompt_length.max()) - 1]).to(self.device)
+    def texts_but_last(self) -> Tensor:
+        """All but the last token of every row's text, padded at the end, [B, T] on the device."""
+        return torch.from_numpy(self.tokens[:, : int(self.length.max()) - 1]).to(self.device)
+
+    def tokens_from(self, start: Ints, count: int) -> Ints:
+        """``count`` tokens of every row from index ``start`` [B] on, padded, [B, count]."""
+        columns = np.minimum(start[:, None] + np.arange(count), self.tokens.shape[1] - 1)
+        return np.take_along_axis(self.tokens, columns, 1)
 
     def room(self) -> Ints:
         """Tokens that may be drafted now, [B]: the round ends with one more of the target's."""

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from harness.contract import Request, Sampling
+from reference_impl.grammar import Automata
 
 _MASKED = -torch.inf
 
 
 @dataclass
 class History:
-    """What the penalties look at, one row per law.
+    """What penalties and grammars look at, one row per law.
 
     Attributes
     ----------
@@ -30,27 +31,35 @@ class History:
         Tokens of prompt and output.
     counts : Tensor [R, V], float
         Occurrences in the output alone.
+    automata : Automata or None
+        None where no row has a grammar.
     """
 
     seen: Tensor
     counts: Tensor
+    automata: Automata | None = None
 
     @classmethod
     def of(
         cls,
-        prompts: Sequence[Sequence[int]],
+        requests: Sequence[Request],
         outputs: Sequence[Sequence[int]],
         vocab: int,
         device: torch.device | str = "cpu",
     ) -> History:
-        """Count the tokens of each row's prompt and output."""
-        counts = torch.zeros(len(prompts), vocab)
-        seen = torch.zeros(len(prompts), vocab, dtype=torch.bool)
-        for row, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
-            seen[row, list(prompt)] = True
+        """Go through the tokens of each row's prompt and output."""
+        counts = torch.zeros(len(requests), vocab)
+        seen = torch.zeros(len(requests), vocab, dtype=torch.bool)
+        for row, (request, output) in enumerate(zip(requests, outputs, strict=True)):
+            seen[row, list(request.prompt)] = True
             if output:
                 counts[row] = torch.bincount(torch.tensor(output), minlength=vocab)
-        return cls((seen | (counts > 0)).to(device), counts.to(device))
+        grammars = [request.sampling.grammar for request in requests]
+        return cls(
+            (seen | (counts > 0)).to(device),
+            counts.to(device),
+            Automata.of(grammars, outputs, vocab, device),
+        )
 
     def after(self, drafts: Tensor) -> History:
         """Histories before and after each drafted token.
@@ -72,16 +81,18 @@ class History:
         added = added.cumsum(1)
         counts = (self.counts.unsqueeze(1) + added).flatten(0, 1)
         seen = (self.seen.unsqueeze(1) | (added > 0)).flatten(0, 1)
-        return History(seen, counts)
+        return History(seen, counts, self.automata and self.automata.after(drafts))
 
     def extended(self, tokens: Tensor, valid: Tensor) -> History:
         """Histories with ``tokens`` [R, T] added where ``valid`` [R, T]."""
         counts = self.counts.scatter_add(1, tokens, valid.to(self.counts.dtype))
-        return History(self.seen | (counts > 0), counts)
+        automata = self.automata and self.automata.extended(tokens, valid)
+        return History(self.seen | (counts > 0), counts, automata)
 
     def rows(self, index: Tensor) -> History:
         """Rows in another order, dropped or repeated."""
-        return History(self.seen[index], self.counts[index])
+        automata = self.automata and self.automata.rows(index)
+        return History(self.seen[index], self.counts[index], automata)
 
 
 @dataclass
@@ -114,7 +125,7 @@ class Parameters:
     greedy: bool  # every row is
     mixed: bool  # some rows are, some are not
     filtered: bool  # some row has a top_k, top_p or min_p
-    penalised: bool
+    needs_history: bool  # some row has a penalty or a grammar
 
     @classmethod
     def of(
@@ -142,7 +153,7 @@ class Parameters:
             greedy=all(greedy),
             mixed=any(greedy) and not all(greedy),
             filtered=any(s.top_k or s.top_p < 1 or s.min_p for s in sampling if not s.greedy),
-            penalised=any(s.needs_history for s in sampling),
+            needs_history=any(s.needs_history for s in sampling),
         )
 
     def rows(self, index: Tensor) -> Parameters:
@@ -193,7 +204,7 @@ def process(
     ----------
     logits : Tensor [R, V], float
     parameters, history : one row per row of ``logits``
-        ``history`` is read only where a row has a penalty.
+        ``history`` is read only where a row has a penalty or a grammar.
     new_tokens : Tensor [R], int64
         Length of the output before this token.
 
@@ -204,7 +215,7 @@ def process(
     """
     if parameters.bias is not None:
         logits = logits + parameters.bias
-    if parameters.penalised:
+    if parameters.needs_history:
         assert history is not None
         repetition = parameters.repetition.to(logits.dtype)
         repeated = torch.where(logits < 0, logits * repetition, logits / repetition)
@@ -214,6 +225,8 @@ def process(
     if parameters.eos is not None:
         early = new_tokens.unsqueeze(1) < parameters.min_new_tokens
         logits = logits.masked_fill(parameters.eos & early, _MASKED)
+    if history is not None and history.automata is not None:
+        logits = history.automata.forbid(logits)
     return logits
 
 
@@ -281,8 +294,8 @@ def next_token_law(logits: Tensor, request: Request, output: Sequence[int]) -> T
     vocab = logits.shape[-1]
     parameters = Parameters.of([request], vocab, logits.device)
     history = None
-    if parameters.penalised:
-        history = History.of([request.prompt], [output], vocab, logits.device)
+    if parameters.needs_history:
+        history = History.of([request], [output], vocab, logits.device)
     new_tokens = torch.tensor([len(output)], device=logits.device)
     logits = logits if logits.dtype is torch.float64 else logits.float()
     return normalise(process(logits.unsqueeze(0), parameters, history, new_tokens), parameters)[0]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.checks.exact_law import distributions
-from harness.contract import Request, Sampling
+from harness.contract import Grammar, Request, Sampling
 from harness.stats.rows import Rows, checked
 from reference_impl import sampling
 
@@ -30,7 +32,27 @@ def mostly(neutral: float, other: st.SearchStrategy) -> st.SearchStrategy:
 
 
 @st.composite
-def samplings(draw: st.DrawFn, vocab: int, temperatures: st.SearchStrategy) -> Sampling:
+def grammars(draw: st.DrawFn, vocab: int, eos: tuple[int, ...]) -> Grammar | None:
+    """Automata of up to three states, some with an end at an EOS, that never forbid all else."""
+    ordinary = sorted(set(range(vocab)) - set(eos))
+    if not ordinary:
+        return None
+    rng = random.Random(draw(st.integers(0, 2**16)))
+    count, density = draw(st.integers(1, 3)), draw(st.sampled_from([0.1, 0.5, 0.9]))
+    states = []
+    for _ in range(count):
+        allowed = {rng.choice(ordinary), *(t for t in ordinary if rng.random() < density)}
+        states.append({token: rng.randrange(count) for token in sorted(allowed)})
+    if eos and draw(st.booleans()):
+        states[rng.randrange(count)][rng.choice(eos)] = count
+        states.append({})
+    return Grammar(tuple(states))
+
+
+@st.composite
+def samplings(
+    draw: st.DrawFn, vocab: int, temperatures: st.SearchStrategy, eos: tuple[int, ...] = ()
+) -> Sampling:
     """Any combination of sampling parameters over ``vocab`` ids."""
     biases = st.dictionaries(
         st.integers(0, vocab - 1), st.sampled_from([-100.0, -1.5, 0.25, 3.0, 100.0]), max_size=2
@@ -45,6 +67,7 @@ def samplings(draw: st.DrawFn, vocab: int, temperatures: st.SearchStrategy) -> S
         frequency_penalty=draw(mostly(0.0, st.sampled_from([-0.25, 0.3, 1.0]))),
         min_new_tokens=draw(mostly(0, st.integers(1, 6))),
         logit_bias=draw(mostly({}, biases)),
+        grammar=draw(st.none() | grammars(vocab, eos)),
     )
 
 
@@ -63,12 +86,13 @@ def requests(
 ) -> Request:
     """Requests whose ends (EOS, stop, length) fall anywhere in a block."""
     stops = st.lists(token_lists(vocab, 1, 3), max_size=2).map(tuple)
+    eos = draw(mostly((), token_lists(vocab, 1, 3)))
     return Request(
         prompt=draw(token_lists(vocab, 1, 12)),
         max_new_tokens=draw(st.integers(1, longest)),
-        sampling=draw(samplings(vocab, temperatures)),
+        sampling=draw(samplings(vocab, temperatures, eos)),
         seed=draw(st.integers(0, 2**32)),
-        eos=draw(mostly((), token_lists(vocab, 1, 3))),
+        eos=eos,
         stop=draw(mostly((), stops)),
         speculate=draw(st.sampled_from([True, True, True, False])),
         draft_tokens=draw(st.integers(1, 8)),

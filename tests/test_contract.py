@@ -141,6 +141,7 @@ def test_every_field_names_the_capability_it_needs() -> None:
             presence_penalty=1.0,
             min_new_tokens=1,
             logit_bias={1: 1.0},
+            grammar=Grammar(({1: 0},)),
         ),
         seed=0,
         eos=(1,),
@@ -150,7 +151,7 @@ def test_every_field_names_the_capability_it_needs() -> None:
     )
     assert everything.capabilities() == {
         *("sampling", "top_k", "top_p", "min_p", "penalties", "min_new_tokens", "logit_bias"),
-        *("seed", "eos", "stop", "plain", "logprobs"),
+        *("grammar", "seed", "eos", "stop", "plain", "logprobs"),
     }
     assert everything.capabilities() <= set(CAPABILITIES)
 
@@ -159,6 +160,12 @@ def test_every_field_names_the_capability_it_needs() -> None:
 def test_each_penalty_needs_the_history(name: str) -> None:
     assert Sampling(**{name: 1.5}).capabilities() == {"greedy", "penalties"}
     assert not Sampling(temperature=1.0, top_k=3).needs_history
+
+
+def test_so_does_a_grammar() -> None:
+    constrained = Sampling(grammar=Grammar(({1: 0},)))
+    assert constrained.needs_history
+    assert constrained.capabilities() == {"greedy", "grammar"}
 
 
 def test_a_seed_means_nothing_to_greedy_decoding() -> None:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.contract import Request, Sampling
+from harness.contract import Grammar, Request, Sampling
 from harness.models import ModelPair, load_pair
 from reference_impl import autoregressive, engine
 from reference_impl.batch import Batch
@@ -170,6 +170,7 @@ EVERYTHING = Sampling(
     min_new_tokens=2,
     logit_bias={2: 1.0},
 )
+ALTERNATING = Grammar(({1: 1, 3: 1}, {2: 0, 4: 0, 6: 2}, {}))
 CASES = {
     "narrow": Request(prompt=(1, 2), max_new_tokens=3, sampling=NARROW, draft_tokens=2),
     "whole": Request(
@@ -184,6 +185,13 @@ CASES = {
         sampling=Sampling(temperature=1.5, top_k=2),
         draft_tokens=3,
         eos=(3,),
+    ),
+    "grammar": Request(  # the parity changes with every token, up to an even one that ends it
+        prompt=(4,),
+        max_new_tokens=4,
+        sampling=Sampling(temperature=1.5, grammar=ALTERNATING),
+        draft_tokens=2,
+        eos=(6,),
     ),
     "stop": Request(
         prompt=(5, 1), max_new_tokens=3, sampling=NARROW, draft_tokens=2, stop=((0,), (4, 2))

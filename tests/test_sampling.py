@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from strategies import GREEDY, HOT, examples, logits, requests, samplings, token_lists
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
 
-from harness.contract import Request, Sampling
+from harness.contract import Grammar, Request, Sampling
 from harness.models import load_pair
 from reference_impl.sampling import History, Parameters, next_token_law, normalise, process
 
@@ -49,24 +50,20 @@ def situations(
 ) -> tuple[Tensor, Request, tuple[int, ...]]:
     """Logits, a request, and the output so far."""
     vocab = draw(st.integers(2, 40))
+    eos = draw(token_lists(vocab, 0, min(2, vocab - 1)))
     request = Request(
         prompt=draw(token_lists(vocab, 1, 6)),
         max_new_tokens=9,
-        sampling=draw(samplings(vocab, temperatures)),
-        eos=draw(token_lists(vocab, 0, min(2, vocab - 1))),
+        sampling=draw(samplings(vocab, temperatures, eos)),
+        eos=eos,
     )
     return draw(logits(vocab, dtype)), request, draw(token_lists(vocab, 0, 8))
 
 
-def without_openai_penalties(request: Request) -> Request:
-    values = {name: getattr(request.sampling, name) for name in Sampling.__struct_fields__}
-    neutral = values | {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-    return Request(
-        prompt=request.prompt,
-        max_new_tokens=request.max_new_tokens,
-        sampling=Sampling(**neutral),
-        eos=request.eos,
-    )
+def as_far_as_transformers_goes(request: Request) -> Request:
+    """Without OpenAI's penalties and without a grammar."""
+    neutral = replace(request.sampling, presence_penalty=0.0, frequency_penalty=0.0, grammar=None)
+    return replace(request, sampling=neutral)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -75,7 +72,7 @@ def test_law_is_that_of_transformers(model: PreTrainedModel, dtype: torch.dtype)
     @given(situations(HOT, dtype))
     def check(situation: tuple[Tensor, Request, tuple[int, ...]]) -> None:
         scores, drawn, output = situation
-        request = without_openai_penalties(drawn)
+        request = as_far_as_transformers_goes(drawn)
         ids = torch.tensor([[*request.prompt, *output]])
         expected = processors(model, request)(ids, scores.unsqueeze(0).clone())
         if torch.isneginf(expected).all():
@@ -136,6 +133,14 @@ def test_generate_applies_the_same_processors_in_the_same_order(model: PreTraine
         assert 1 < (law > 0).sum() <= 9
 
 
+def forbidden(grammar: Grammar | None, output: tuple[int, ...], token: int) -> bool:
+    """By the definition; what follows an output that the grammar does not describe is free."""
+    state = None if grammar is None else grammar.walk(output)
+    if grammar is None or state is None or not grammar.states[state]:
+        return False
+    return grammar.walk([token], state) is None
+
+
 @examples(200)
 @given(situations(HOT | GREEDY))
 def test_penalties_follow_the_formula(situation: tuple[Tensor, Request, tuple[int, ...]]) -> None:
@@ -155,9 +160,11 @@ def test_penalties_follow_the_formula(situation: tuple[Tensor, Request, tuple[in
         score -= s.presence_penalty if token in output else 0.0
         if token in request.eos and len(output) < s.min_new_tokens:
             score = -torch.inf
+        if forbidden(s.grammar, output, token):
+            score = -torch.inf
         expected.append(score)
     parameters = Parameters.of([request], vocab)
-    history = History.of([request.prompt], [output], vocab)
+    history = History.of([request], [output], vocab)
     processed = process(scores.unsqueeze(0), parameters, history, torch.tensor([len(output)]))
     torch.testing.assert_close(processed[0], torch.tensor(expected), atol=1e-4, rtol=1e-5)
 
@@ -168,7 +175,7 @@ def test_rows_of_a_batch_are_what_they_are_alone(data: st.DataObject, vocab: int
     rows = data.draw(st.lists(requests(vocab, HOT | GREEDY), min_size=2, max_size=4))
     outputs = [data.draw(token_lists(vocab, 0, 6)) for _ in rows]
     scores = torch.stack([data.draw(logits(vocab)) for _ in rows])
-    history = History.of([r.prompt for r in rows], outputs, vocab)
+    history = History.of(rows, outputs, vocab)
     lengths = torch.tensor([len(output) for output in outputs])
     parameters = Parameters.of(rows, vocab)
     together = normalise(process(scores, parameters, history, lengths), parameters)
@@ -189,26 +196,35 @@ def test_rows_of_a_batch_are_what_they_are_alone(data: st.DataObject, vocab: int
 def test_histories_are_those_counted_anew(
     data: st.DataObject, vocab: int, rows: int, width: int
 ) -> None:
-    prompts = [data.draw(token_lists(vocab, 1, 5)) for _ in range(rows)]
+    asked = [data.draw(requests(vocab, GREEDY)) for _ in range(rows)]
     outputs = [data.draw(token_lists(vocab, 0, 5)) for _ in range(rows)]
     drafts = [data.draw(token_lists(vocab, width, width)) for _ in range(rows)]
-    history = History.of(prompts, outputs, vocab)
+    history = History.of(asked, outputs, vocab)
 
     after = history.after(torch.tensor(drafts))
-    for row in range(rows):
-        for n in range(width + 1):
-            anew = History.of([prompts[row]], [outputs[row] + drafts[row][:n]], vocab)
-            at = row * (width + 1) + n
-            assert torch.equal(after.counts[at], anew.counts[0])
-            assert torch.equal(after.seen[at], anew.seen[0])
+    grown = [
+        (request, output + drafts_[:n])
+        for request, output, drafts_ in zip(asked, outputs, drafts, strict=True)
+        for n in range(width + 1)
+    ]
+    same(after, History.of(*map(list, zip(*grown, strict=True)), vocab))
 
     kept = [data.draw(st.integers(0, width)) for _ in range(rows)]
     valid = torch.arange(width) < torch.tensor(kept).unsqueeze(1)
     extended = history.extended(torch.tensor(drafts), valid)
-    grown = [o + d[:n] for o, d, n in zip(outputs, drafts, kept, strict=True)]
-    anew = History.of(prompts, grown, vocab)
-    assert torch.equal(extended.counts, anew.counts)
-    assert torch.equal(extended.seen, anew.seen)
+    longer = [o + d[:n] for o, d, n in zip(outputs, drafts, kept, strict=True)]
+    same(extended, History.of(asked, longer, vocab))
+
+
+def same(one: History, other: History) -> None:
+    assert torch.equal(one.counts, other.counts)
+    assert torch.equal(one.seen, other.seen)
+    logits = torch.zeros_like(one.counts)
+    if one.automata is None or other.automata is None:
+        assert one.automata is other.automata
+    else:
+        assert torch.equal(one.automata.forbid(logits), other.automata.forbid(logits))
+        assert torch.equal(one.automata.state, other.automata.state)
 
 
 def test_greedy_law_ignores_the_filters_and_takes_the_first_of_equals() -> None:

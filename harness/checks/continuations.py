@@ -96,8 +96,8 @@ def conditional_laws(model: PreTrainedModel, request: Request, tokens: int, voca
     logits = _logits(model, request.prompt, tokens, vocab)
     parameters = sampling.Parameters.of([request], vocab)
     history = None
-    if parameters.penalised:
-        start = sampling.History.of([request.prompt], [()], vocab)
+    if parameters.needs_history:
+        start = sampling.History.of([request], [()], vocab)
         same = torch.zeros(len(outputs), dtype=torch.int64)
         history = start.rows(same).after(outputs)
     new_tokens = torch.arange(tokens).repeat(len(outputs))

@@ -56,7 +56,7 @@ def gaps(
 
     parameters = sampling.Parameters.of([request], pair.vocab_size, pair.device)
     emitted = [list(output[:position])]
-    history = sampling.History.of([request.prompt], emitted, pair.vocab_size, pair.device)
+    history = sampling.History.of([request], emitted, pair.vocab_size, pair.device)
     new = torch.tensor([position], device=pair.device)
 
     def gap(logits: Tensor) -> float:
