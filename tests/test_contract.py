@@ -12,6 +12,7 @@ from harness.contract import (
     CAPABILITIES,
     Completion,
     Decoder,
+    Grammar,
     Request,
     Round,
     Sampling,
