@@ -124,7 +124,7 @@ class SpeculativeEngine:
 
     def prefill(self, batch: Batch, target: CachedModel) -> Ints:
         """Feed the prompts, all but their last tokens; returns the cached length of every row."""
-        target.prefill(batch.prompts_but_last())
+        target.prefill(batch.texts_but_last())
         batch.fed(batch.prompt_length - 1)
         return batch.prompt_length - 1
 
@@ -134,16 +134,14 @@ class SpeculativeEngine:
 
     def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
         """Run one round; returns the valid length of every cached row."""
-        proposal = self.propose(batch, batch.room())
-        last = torch.from_numpy(batch.tokens[np.arange(len(batch)), batch.length - 1])
-        block = torch.cat([last.to(self.device).unsqueeze(1), proposal.tokens], 1)
-        logits = self.rows(target.forward(block, cached))
+        drafted = self.propose(batch, batch.room())
+        proposal, logits = self.verify(batch, target, cached, drafted)
         batch.fed(proposal.count + 1)
         processed = self.process(logits, batch, proposal)
 
         width = proposal.tokens.shape[1]
         count = torch.from_numpy(proposal.count).to(self.device)
-        u = batch.streams.uniform(width + 1, used=count + 1)
+        u = self.coins(batch, count + 1, width + 1)
         if batch.parameters.greedy:
             best = processed.argmax(-1)
             p_drafts = (best[:, :-1] == proposal.tokens).double()
@@ -171,6 +169,17 @@ class SpeculativeEngine:
             )
         return self.drafter.propose(batch, count)
 
+    def verify(
+        self, batch: Batch, target: CachedModel, cached: Ints, proposal: Proposal
+    ) -> tuple[Proposal, Tensor]:
+        """The drafts that are judged, and the logits [B, K + 1, V] that judge them."""
+        return proposal, self.rows(target.forward(self.block(batch, proposal), cached))
+
+    def block(self, batch: Batch, proposal: Proposal) -> Tensor:
+        """What the target is fed, [B, K + 1]: the last token of every row, and its drafts."""
+        last = torch.from_numpy(batch.tokens_from(batch.length - 1, 1)).to(self.device)
+        return torch.cat([last, proposal.tokens], 1)
+
     def rows(self, logits: Tensor) -> Tensor:
         """Logits [B, K + 1, V]: row i follows the i-th drafted token."""
         return logits
@@ -179,12 +188,18 @@ class SpeculativeEngine:
         """Penalties, bias and forbidden tokens, each row with the history of its own prefix."""
         rows, width, vocab = logits.shape
         parameters = self.spread(batch, width)
-        history = batch.history.after(proposal.tokens) if batch.history else None
-        new_tokens = (
-            batch.new_tokens().unsqueeze(1) + torch.arange(width, device=self.device)
-        ).flatten()
+        history = self.histories(batch.history, proposal) if batch.history else None
+        new_tokens = self.new_tokens(batch, width).flatten()
         flat = sampling.process(logits.reshape(-1, vocab).float(), parameters, history, new_tokens)
         return flat.view(rows, width, vocab)
+
+    def histories(self, history: sampling.History, proposal: Proposal) -> sampling.History:
+        """What every row of the block has before it, B * (K + 1) rows."""
+        return history.after(proposal.tokens)
+
+    def new_tokens(self, batch: Batch, width: int) -> Tensor:
+        """How much output every row of the block has before it, [B, K + 1]."""
+        return batch.new_tokens().unsqueeze(1) + torch.arange(width, device=self.device)
 
     def spread(self, batch: Batch, width: int) -> sampling.Parameters:
         """Each row's parameters, repeated for the ``width`` positions of its block."""
@@ -198,6 +213,13 @@ class SpeculativeEngine:
         rows, width, vocab = processed.shape
         flat = sampling.normalise(processed.view(-1, vocab), self.spread(batch, width))
         return flat.view(rows, width, vocab)
+
+    def coins(self, batch: Batch, used: Tensor, most: int) -> Tensor:
+        """Uniforms [B, most]: one for each draft, then one for the token after the accepted ones.
+
+        A row uses the first ``used`` [B] of its own.
+        """
+        return batch.streams.uniform(most, used=used)
 
     def q_of_drafts(self, proposal: Proposal) -> Tensor:
         """q(d) of every drafted token, [B, K]."""
