@@ -15,6 +15,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     PreTrainedModel,
@@ -62,10 +64,27 @@ def _gpt2(vocab: int) -> PreTrainedModel:
     return GPT2LMHeadModel(config)
 
 
+def _mamba(vocab: int) -> PreTrainedModel:
+    config = MambaConfig(
+        vocab_size=vocab,
+        hidden_size=32,
+        state_size=8,
+        num_hidden_layers=2,
+        time_step_min=0.1,  # long steps: much of a token goes into the state
+        time_step_max=1.0,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    return MambaForCausalLM(config)
+
+
 ARCHITECTURES: Mapping[str, Callable[[int], PreTrainedModel]] = {
     "llama": _llama,
     "mistral": _mistral,
     "gpt2": _gpt2,
+    "mamba": _mamba,
 }
 
 

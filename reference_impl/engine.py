@@ -31,9 +31,10 @@ from reference_impl.cache import CachedModel, Ints
 from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Drafter, Proposal
 from reference_impl.randomness import inverse_cdf
+from reference_impl.recurrent import cached_model, position_bytes
 from reference_impl.speculative import residual
 
-CACHE_BUDGET = 2 << 30  # bytes of keys and values that one batch may fill
+CACHE_BUDGET = 2 << 30  # bytes of keys and values, or states, that one batch may fill
 
 
 class SpeculativeEngine:
@@ -82,10 +83,8 @@ class SpeculativeEngine:
             sent = len(output)
 
     def _rows_that_fit(self, requests: Sequence[Request]) -> int:
-        config = self.target.config.get_text_config()
         longest = max((len(r.prompt) + r.max_new_tokens for r in requests), default=1)
-        per_token = 2 * config.num_hidden_layers * config.hidden_size * self.target.dtype.itemsize
-        return int(max(1, CACHE_BUDGET // (longest * per_token)))
+        return max(1, CACHE_BUDGET // (longest * position_bytes(self.target)))
 
     def _generate_batch(self, requests: Sequence[Request]) -> list[Completion]:
         done: dict[int, Completion] = {}
@@ -120,7 +119,7 @@ class SpeculativeEngine:
 
     def cache(self, capacity: int) -> CachedModel:
         """The target with an empty cache."""
-        return CachedModel(self.target, capacity, self.vocab)
+        return cached_model(self.target, capacity, self.vocab)
 
     def prefill(self, batch: Batch, target: CachedModel) -> Ints:
         """Feed the prompts, all but their last tokens; returns the cached length of every row."""

@@ -9,10 +9,11 @@ from transformers import PreTrainedModel
 
 from reference_impl import sampling
 from reference_impl.batch import Batch
-from reference_impl.cache import CachedModel, Ints
+from reference_impl.cache import Ints
 from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Proposal
 from reference_impl.randomness import inverse_cdf
+from reference_impl.recurrent import cached_model
 
 
 class ModelDrafter:
@@ -25,7 +26,15 @@ class ModelDrafter:
         ones are never proposed.
     vocab : int
         Token ids in use.
+
+    Attributes
+    ----------
+    follows_the_request : bool
+        Whether all proposals are drawn from the draft under the request's own sampling: what the
+        capability ``model_draft`` says. A relative that proposes otherwise must say so.
     """
+
+    follows_the_request = True
 
     def __init__(self, draft: PreTrainedModel, vocab: int) -> None:
         dtype = getattr(draft, "packed_dtype", None)
@@ -33,10 +42,10 @@ class ModelDrafter:
         self.vocab = vocab
 
     def start(self, batch: Batch, capacity: int) -> None:
-        """Feed the prompts, all but their last tokens."""
-        self._model = CachedModel(self.draft, capacity, self.vocab)
-        self._model.prefill(batch.prompts_but_last())
-        self._cached = batch.prompt_length - 1
+        """Feed the texts, all but their last tokens."""
+        self._model = cached_model(self.draft, capacity, self.vocab)
+        self._model.prefill(batch.texts_but_last())
+        self._cached = batch.length - 1
 
     def propose(self, batch: Batch, count: Ints) -> Proposal:
         """Propose up to ``count`` [B] tokens a row, and remember their laws."""
@@ -60,12 +69,14 @@ class ModelDrafter:
         Returns the logits after the last of them, [B, V].
         """
         missing = np.maximum(batch.length - self._cached, 1)  # ended rows may be ahead
-        columns = self._cached[:, None] + np.arange(int(missing.max()))
-        rows = np.arange(len(batch))
-        ids = batch.tokens[rows[:, None], np.minimum(columns, batch.tokens.shape[1] - 1)]
-        logits = self._model.forward(torch.from_numpy(ids).to(batch.device), self._cached)
+        ids = torch.from_numpy(self._unseen(batch, missing)).to(batch.device)
+        logits = self._model.forward(ids, self._cached)
         at = torch.from_numpy(missing - 1).to(batch.device)
         return logits[torch.arange(len(batch), device=batch.device), at]
+
+    def _unseen(self, batch: Batch, missing: Ints) -> Ints:
+        """The ``missing`` [B] tokens of every row that come after the cached ones, padded."""
+        return batch.tokens_from(self._cached, int(missing.max()))
 
     def _draw(
         self, logits: Tensor, batch: Batch, drafts: Tensor, u: Tensor
@@ -76,6 +87,12 @@ class ModelDrafter:
             history = history.extended(drafts, torch.ones_like(drafts, dtype=torch.bool))
         new_tokens = batch.new_tokens() + drafts.shape[1]
         processed = sampling.process(logits.float(), batch.parameters, history, new_tokens)
+        return self._pick(processed, batch, drafts, u)
+
+    def _pick(
+        self, processed: Tensor, batch: Batch, drafts: Tensor, u: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Choose from processed logits [B, V]; answers as ``_draw`` does."""
         if batch.parameters.greedy:
             return processed.argmax(-1), None
         q = sampling.normalise(processed, batch.parameters)
