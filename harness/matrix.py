@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 
 import msgspec
 import torch
 
 from harness.adapters import load_decoder
+from harness.checks.budget import Budget
 from harness.checks.subject import Subject
 from harness.items import Item, budget_of, items
 from harness.models import ModelPair, load_pair
@@ -56,15 +59,61 @@ def matches(item: Item, patterns: Sequence[str]) -> bool:
     return any(name == p or name.startswith((f"{p}[", f"{p}.", f"{p}-")) for p in patterns)
 
 
-def run(decoder: str, item: Item, profile: str) -> Cell:
+@dataclass(frozen=True)
+class Row:
+    """Items that are run on one decoder.
+
+    Attributes
+    ----------
+    decoder : str
+        As ``load_decoder`` takes it.
+    items : sequence of str
+        In the order to run them.
+    profile : str
+    until_killed : bool
+        Whether to stop at the first that kills it.
+    seed : int or None
+        Of prompts and sampled requests; None for the profile's own.
+    """
+
+    decoder: str
+    items: Sequence[str]
+    profile: str = "smoke"
+    until_killed: bool = False
+    seed: int | None = None
+
+
+def run(row: Row) -> list[Cell]:
+    """Run the items of a row."""
+    cells: list[Cell] = []
+    for name in row.items:
+        cells.append(_cell(row, name))
+        if row.until_killed and cells[-1].kills:
+            break
+    return cells
+
+
+def run_all(rows: Sequence[Row], jobs: int) -> Iterator[list[Cell]]:
+    """Run many rows, ``jobs`` at a time; yields them in their order, each when it is complete."""
+    if jobs <= 1:
+        yield from map(run, rows)
+        return
+    # A forked process would inherit torch's threads in an unknown state.
+    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        yield from pool.map(run, rows)
+
+
+def _cell(row: Row, name: str) -> Cell:
     """Run one item on a decoder that is built anew."""
     begin = time.perf_counter()
+    item, budget = _items(row.profile)[name], _budget(row.profile)
+    if row.seed is not None:
+        budget = dataclasses.replace(budget, seed=row.seed)
     pair = _pair(item.pair)
-    subject = Subject(load_decoder(decoder, pair), pair, decoder)
-    verdict = item.run(subject, _budget(profile))
+    verdict = item.run(Subject(load_decoder(row.decoder, pair), pair, row.decoder), budget)
     return Cell(
-        decoder=decoder,
-        item=str(item),
+        decoder=row.decoder,
+        item=name,
         check=item.check,
         status=verdict.status,
         seconds=round(time.perf_counter() - begin, 3),
@@ -84,52 +133,5 @@ def _items(profile: str) -> dict[str, Item]:
 
 
 @functools.lru_cache
-def _budget(profile: str):  # type: ignore[no-untyped-def]
+def _budget(profile: str) -> Budget:
     return budget_of(profile, items(profile))
-
-
-def run_row(decoder: str, names: Sequence[str], profile: str, until_killed: bool) -> list[Cell]:
-    """Run items on a decoder in their order, up to the first that kills it if so asked."""
-    cells: list[Cell] = []
-    for name in names:
-        cells.append(run(decoder, _items(profile)[name], profile))
-        if until_killed and cells[-1].kills:
-            break
-    return cells
-
-
-def run_rows(
-    rows: Sequence[tuple[str, Sequence[str], bool]],
-    profile: str,
-    jobs: int,
-    done: Callable[[list[Cell]], object] = lambda cells: None,
-) -> list[list[Cell]]:
-    """Run many rows, ``jobs`` at a time.
-
-    Parameters
-    ----------
-    rows : sequence of (decoder, names of items, until_killed)
-    done : callable
-        Told of each row that is complete.
-    """
-    found: list[list[Cell]] = []
-    for cells in _rows(rows, profile, jobs):
-        done(cells)
-        found.append(cells)
-    return found
-
-
-def _rows(
-    rows: Sequence[tuple[str, Sequence[str], bool]], profile: str, jobs: int
-) -> Iterator[list[Cell]]:
-    if jobs <= 1:
-        yield from (run_row(decoder, names, profile, until) for decoder, names, until in rows)
-        return
-    # A forked process would inherit torch's threads in an unknown state.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        futures = [
-            pool.submit(run_row, decoder, list(names), profile, until)
-            for decoder, names, until in rows
-        ]
-        for future in futures:
-            yield future.result()

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from harness import matrix, record
 from harness.checks.budget import PROFILES
 from harness.items import Item, items
-from harness.matrix import CONTROLS, MUTANTS, Cell
+from harness.matrix import CONTROLS, MUTANTS, Cell, Row
 from harness.verdict import Status
 from reference_impl.controls import CONTROLS as RIGHT
 from reference_impl.mutants import MUTANTS as WRONG
@@ -37,9 +37,9 @@ SYMBOLS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the matrix and print it; 1 if a mutant survives or a control is killed."""
     options = _parser().parse_args(arguments)
-    found = items(options.profile)
+    known = items(options.profile)
     try:
-        checks = _known(options.checks, {i.check for i in found} | {str(i) for i in found}, "check")
+        checks = _known(options.checks, {i.check for i in known} | {str(i) for i in known}, "check")
         names = _known(options.names, {*WRONG, *RIGHT}, "mutant or control")
         for option in ("json", "markdown"):
             if path := getattr(options, option):
@@ -47,10 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    chosen = [item for item in found if not checks or matrix.matches(item, checks)]
-    rows = [_row(name, chosen, options.full) for name in names or [*WRONG, *RIGHT]]
-    with tqdm(total=len(rows), unit="decoder", disable=None) as bar:
-        cells = matrix.run_rows(rows, options.profile, options.jobs, lambda _: bar.update())
+    chosen = [item for item in known if not checks or matrix.matches(item, checks)]
+    rows = [_row(name, chosen, options) for name in names or [*WRONG, *RIGHT]]
+    found = matrix.run_all(rows, options.jobs)
+    cells = list(tqdm(found, total=len(rows), unit="decoder", disable=None))
     print(render(cells, "simple"))
     if options.json:
         _write_json(options.json, cells)
@@ -82,13 +82,13 @@ def _known(asked: Sequence[str], known: Iterable[str], kind: str) -> Sequence[st
     return asked
 
 
-def _row(name: str, chosen: Sequence[Item], full: bool) -> tuple[str, list[str], bool]:
-    """Decoder, items in the order to run them, and whether to stop at the first that kills."""
+def _row(name: str, chosen: Sequence[Item], options: argparse.Namespace) -> Row:
+    """Of a mutant the checks that must kill it come first; a control takes all of them."""
     if name in RIGHT:
-        return f"{CONTROLS}:{name}", [str(item) for item in chosen], False
+        return Row(f"{CONTROLS}:{name}", [str(item) for item in chosen], options.profile)
     first = [item for item in chosen if matrix.matches(item, WRONG[name].killed_by)]
-    rest = [item for item in chosen if item not in first]
-    return f"{MUTANTS}:{name}", [str(item) for item in [*first, *rest]], not full
+    order = [str(item) for item in [*first, *(item for item in chosen if item not in first)]]
+    return Row(f"{MUTANTS}:{name}", order, options.profile, until_killed=not options.full)
 
 
 def wrong(row: Sequence[Cell]) -> str:

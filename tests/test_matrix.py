@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import gallery, items, matrix, mutants
-from harness.matrix import Cell
+from harness.matrix import Cell, Row
 from harness.verdict import FaultClass, Status
 
 SMOKE = items.items("smoke")
@@ -38,10 +38,8 @@ def test_items_are_what_pytest_collects(profile: str) -> None:
 
 
 def test_an_item_runs_its_check() -> None:
-    (found,) = [item for item in SMOKE if str(item) == "smoke.wired[tiny]"]
-    right = matrix.run("reference", found, "smoke")
+    (right,) = matrix.run(Row("reference", ["smoke.wired[tiny]"], seed=3))
     assert (right.check, right.status, right.kills) == ("smoke.wired", Status.PASS, False)
-    assert matrix.run("reference_impl.mutants:answers_nothing", found, "smoke").kills
 
 
 def test_patterns_name_whole_words() -> None:
@@ -55,8 +53,8 @@ def test_patterns_name_whole_words() -> None:
 def test_a_row_ends_at_the_first_check_that_kills() -> None:
     names = ["smoke.wired[tiny]", "robustness.bad_input[tiny]"]
     mutant = "reference_impl.mutants:answers_nothing"
-    assert len(matrix.run_row(mutant, names, "smoke", until_killed=True)) == 1
-    assert len(matrix.run_row(mutant, names, "smoke", until_killed=False)) == 2
+    assert len(matrix.run(Row(mutant, names, until_killed=True))) == 1
+    assert len(matrix.run(Row(mutant, names))) == 2
 
 
 def test_a_survivor_and_a_killed_control_are_told() -> None:

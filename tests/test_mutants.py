@@ -14,5 +14,5 @@ CELLS = [(name, pattern) for name, mutant in MUTANTS.items() for pattern in muta
 def test_a_mutant_is_killed_where_it_must_be(name: str, pattern: str) -> None:
     found = [str(item) for item in items.items("smoke") if matrix.matches(item, [pattern])]
     assert found, f"no item of the suites is {pattern}"
-    cells = matrix.run_row(f"{matrix.MUTANTS}:{name}", found, "smoke", until_killed=True)
+    cells = matrix.run(matrix.Row(f"{matrix.MUTANTS}:{name}", found, until_killed=True))
     assert cells[-1].kills, [cell.message for cell in cells]

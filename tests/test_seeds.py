@@ -1,0 +1,61 @@
+"""Right decoders, seed after seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import items, matrix, seeds
+from harness.matrix import Cell, Row
+from harness.verdict import Status
+
+
+@pytest.fixture
+def two_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [i for i in items.items("smoke") if i.check in ("smoke.wired", "randomness.unseeded")]
+    monkeypatch.setattr(seeds, "items", lambda profile: few)
+
+
+def test_what_is_there_is_not_run_again(
+    two_items: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "seeds.jsonl"
+    assert seeds.main(["--seeds", "2", "--out", str(out)]) == 0
+    assert [run.counts for run in seeds.read(out)] == [{"PASS": 2}] * 2
+    asked: list[Row] = []
+    run_all = matrix.run_all
+
+    def noted(rows: list[Row], jobs: int) -> object:
+        asked.extend(rows)
+        return run_all(rows, jobs)
+
+    monkeypatch.setattr(matrix, "run_all", noted)
+    assert seeds.main(["--seeds", "3", "--out", str(out)]) == 0
+    assert [row.seed for row in asked] == [seeds.FIRST + 2]
+    assert len(seeds.read(out)) == 3
+
+
+def test_an_alarm_is_told(
+    two_items: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = "reference_impl.mutants:answers_nothing"
+    options = ["--seeds", "1", "--decoder", wrong, "--out", str(tmp_path / "seeds.jsonl")]
+    assert seeds.main(options) == 1
+    assert f"{wrong}, seed {seeds.FIRST}: ERROR smoke.wired[tiny]: " in capsys.readouterr().out
+
+
+def test_unsupported_is_no_alarm_and_inconclusive_is_one() -> None:
+    row = Row("reference", ["a.b[tiny]"], seed=1)
+    cells = [
+        Cell(decoder="reference", item="a.b[tiny]", check="a.b", status=status, seconds=1.0)
+        for status in (Status.PASS, Status.UNSUPPORTED, Status.INCONCLUSIVE)
+    ]
+    run = seeds._run(row, cells)
+    assert run.counts == {"PASS": 1, "UNSUPPORTED": 1, "INCONCLUSIVE": 1}
+    assert run.alarms == ["INCONCLUSIVE a.b[tiny]: "]
+
+
+def test_a_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert seeds.main(["--out", "/dev/null/seeds.jsonl"]) == 2
+    assert capsys.readouterr().err.startswith("error: cannot write --out")
