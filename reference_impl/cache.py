@@ -8,6 +8,7 @@ accept different numbers of tokens without padding in the middle and without mov
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 Ints = NDArray[np.int64]
+States = list[tuple[Tensor, Tensor]]
+"""Keys and values of a text of n tokens, [heads, n, head_dim] each, one pair a layer."""
 
 
 class _Slots:
@@ -177,6 +180,27 @@ class CachedModel:
             return seen
         dtype = self.model.dtype
         return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+
+    def take(self, row: int, length: int) -> States:
+        """Copy the states of a row's first ``length`` tokens; nothing, if none was ever fed."""
+        return [
+            (layer.keys[row, :, :length].clone(), layer.values[row, :, :length].clone())
+            for layer in self._cache.layers
+            if layer.is_initialized
+        ]
+
+    def put(self, rows: Sequence[int], states: States, batch: int) -> None:
+        """Write the states of a text into some rows of a batch of ``batch`` rows.
+
+        What the rows have no slots for is left out.
+        """
+        index = torch.tensor(rows, device=self.device)
+        for layer, kept in zip(self._cache.layers, states, strict=False):
+            if not layer.is_initialized:
+                layer.lazy_initialization(*(x.expand(batch, *x.shape) for x in kept))
+            length = min(kept[0].shape[1], self._where.capacity)
+            layer.keys[index, :, :length] = kept[0][:, :length]
+            layer.values[index, :, :length] = kept[1][:, :length]
 
     def select(self, rows: Tensor) -> None:
         """Keep only the given rows (int64 indices, on the model's device)."""

@@ -28,6 +28,7 @@ from harness.models import ModelPair, load_pair
 from harness.stats import chi_square
 from harness.verdict import Status
 from reference_impl.autoregressive import Laws, finished
+from reference_impl.branches import tried_in_turn
 from reference_impl.controls import CONTROLS, engines, other_randomness
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.mutants import resample_from_target
@@ -134,7 +135,7 @@ def test_candidates_tried_in_turn_share_the_law() -> None:
     grid = (torch.arange(12, dtype=torch.float64) + 0.5) / 12
     u = torch.cartesian_prod(grid, grid, grid, grid)
     fixed = torch.tensor([3, 2, 0]).expand(len(u), -1)
-    drawn = engines.tried_in_turn(p.expand(len(u), -1), fixed, u)
+    drawn = tried_in_turn(p.expand(len(u), -1), fixed, u)
     law = drawn.bincount(minlength=5).double() / len(u)
     assert law.tolist() == pytest.approx(p.tolist(), abs=ACCURACY)
 
@@ -143,7 +144,7 @@ def test_candidates_that_leave_nothing() -> None:
     p = torch.tensor([[0.0, 1.0, 0.0, 0.0]])
     u = torch.full((1, 4), 1 - 2.0**-52, dtype=torch.float64)  # the largest coin
     for fixed in ([1, 2, 3], [2, 3, 1], [2, 1, 3]):
-        assert engines.tried_in_turn(p, torch.tensor([fixed]), u).tolist() == [1]
+        assert tried_in_turn(p, torch.tensor([fixed]), u).tolist() == [1]
 
 
 def test_a_race_is_won_as_often_as_an_inverted_sum() -> None:

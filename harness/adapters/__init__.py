@@ -20,6 +20,9 @@ BUILT_IN: Mapping[str, str] = {
     "reference": "harness.adapters.reference:engine",
     "reference-ngram": "harness.adapters.reference:engine_ngram",
     "reference-page": "harness.adapters.reference:page",
+    "reference-branches": "harness.adapters.reference:branches",
+    "reference-prefix-cache": "harness.adapters.reference:prefix_cache",
+    "reference-preemption": "harness.adapters.reference:preemption",
     "transformers-assisted": "harness.adapters.transformers:assisted",
     "transformers-lookup": "harness.adapters.transformers:prompt_lookup",
 }

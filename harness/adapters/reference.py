@@ -9,9 +9,12 @@ import torch
 from harness.contract import CAPABILITIES, Completion, Request, validate
 from harness.models import ModelPair
 from reference_impl import autoregressive, speculative
+from reference_impl.branches import BranchDrafter, TwoBranches
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.engine import SpeculativeEngine
+from reference_impl.preemption import PreemptingEngine
+from reference_impl.prefix_cache import PrefixCachedEngine
 from reference_impl.proposal import Drafter
 from reference_impl.randomness import Seeded
 
@@ -24,8 +27,7 @@ class EngineDecoder:
     Attributes
     ----------
     capabilities : frozenset of str
-        ``model_draft`` among them for a ``ModelDrafter`` itself: its relatives may propose
-        otherwise, and whoever builds them knows.
+        ``model_draft`` among them where the drafter is a model that follows the request.
     """
 
     capabilities = _ALL - {"model_draft"}
@@ -38,7 +40,7 @@ class EngineDecoder:
         max_batch: int | None = None,
     ) -> None:
         self._pair = pair
-        if type(drafter) is ModelDrafter:
+        if isinstance(drafter, ModelDrafter) and drafter.follows_the_request:
             self.capabilities = _ALL
         self.engine = engine(pair.target, drafter, pair.vocab_size, max_batch)
 
@@ -64,6 +66,24 @@ def engine_ngram(
 ) -> EngineDecoder:
     """Reference engine with n-gram prompt lookup."""
     return EngineDecoder(pair, NgramDrafter(max_ngram, min_ngram), max_batch=max_batch)
+
+
+def prefix_cache(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine that does not feed a text twice, with the pair's draft model."""
+    drafter = ModelDrafter(pair.draft, pair.vocab_size)
+    return EngineDecoder(pair, drafter, PrefixCachedEngine, max_batch)
+
+
+def preemption(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine whose rows lose their cache now and then, with the pair's draft model."""
+    drafter = ModelDrafter(pair.draft, pair.vocab_size)
+    return EngineDecoder(pair, drafter, PreemptingEngine, max_batch)
+
+
+def branches(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with two drafted chains a row, by the pair's draft model."""
+    drafter = BranchDrafter(pair.draft, pair.vocab_size)
+    return EngineDecoder(pair, drafter, TwoBranches, max_batch)
 
 
 class PageDecoder:

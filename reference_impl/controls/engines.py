@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from reference_impl.batch import Batch
+from reference_impl.branches import tried_in_turn
 from reference_impl.cache import Ints
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.engine import SpeculativeEngine
@@ -19,6 +20,8 @@ from reference_impl.speculative import residual
 
 class ArgmaxDrafter(ModelDrafter):
     """Proposes its most likely tokens at any temperature, and their laws."""
+
+    follows_the_request = False
 
     def _draw(
         self, logits: Tensor, batch: Batch, drafts: Tensor, u: Tensor
@@ -67,33 +70,6 @@ class Candidates(SpeculativeEngine):
             first = one_hot(tried_in_turn(p[:, 0], self._candidates, u), self.vocab)
             p[:, 0] = torch.where(drafting.unsqueeze(1), first, p[:, 0])
         return p
-
-
-def tried_in_turn(p: Tensor, candidates: Tensor, u: Tensor) -> Tensor:
-    """Accept a candidate c with p(c), else go on with p without c, renormalised.
-
-    Parameters
-    ----------
-    p : Tensor [B, V], float
-    candidates : Tensor [B, N], int64
-        Different from each other in a row, and fixed before any coin is drawn.
-    u : Tensor [B, N + 1], float64
-        A coin for each of them, and one for the token where none is accepted.
-
-    Returns
-    -------
-    Tensor [B], int64
-    """
-    p = p.double()
-    left = p.scatter(1, candidates, 0.0)
-    # Where the candidates are all there is, the last of them with p(c) > 0 is accepted surely.
-    token = inverse_cdf(torch.where(left.sum(1, keepdim=True) > 0, left, p), u[:, -1])
-    for i in reversed(range(candidates.shape[1])):
-        c = candidates[:, i : i + 1]
-        still = p.scatter(1, candidates[:, :i], 0.0)  # those before it were rejected
-        accepted = u[:, i] * still.sum(1) < still.gather(1, c).squeeze(1)
-        token = torch.where(accepted, c.squeeze(1), token)
-    return token
 
 
 class NearTies(SpeculativeEngine):

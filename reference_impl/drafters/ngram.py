@@ -37,9 +37,7 @@ class NgramDrafter:
         """Propose up to ``count`` [B] tokens a row, none where nothing is found."""
         after = self.lookup(batch.tokens, batch.length)
         found = np.minimum(count, batch.length - after)
-        width = int(found.max())
-        columns = np.minimum(after[:, None] + np.arange(width), batch.tokens.shape[1] - 1)
-        drafts = np.take_along_axis(batch.tokens, columns, 1)
+        drafts = batch.tokens_from(after, int(found.max()))
         return Proposal(torch.from_numpy(drafts).to(batch.device), found)
 
     def lookup(self, tokens: Ints, length: Ints) -> Ints:
