@@ -1,0 +1,191 @@
+"""A failure made smaller for as long as it still fails.
+
+Every try asks a decoder, which may be slow: their number is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from msgspec.structs import replace
+
+from harness.checks.reproduce import Call
+from harness.checks.subject import Subject
+from harness.contract import Request, Sampling, validate
+
+Thing = TypeVar("Thing")
+Way = Callable[[Thing], Iterator[Thing]]
+"""Smaller things than the one given, the smallest first."""
+
+TRIES = 60
+
+
+def smallest(
+    subject: Subject,
+    request: Request,
+    still_fails: Callable[[Request], bool],
+    tries: int = TRIES,
+) -> Request:
+    """The smallest request found that still fails.
+
+    Fewer parameters, drafted tokens, new tokens and prompt ids, and these as 0, each for as long
+    as it goes on failing.
+
+    Parameters
+    ----------
+    still_fails : callable
+        Asks the decoder once.
+    tries : int
+        How often it may.
+    """
+
+    def within(way: Way[Request]) -> Way[Request]:
+        return lambda request: (r for r in way(request) if _makes_sense(subject, r))
+
+    return _descend(request, [within(way) for way in WAYS], _Tries(still_fails, tries))
+
+
+def smallest_calls(
+    subject: Subject,
+    calls: Sequence[Call],
+    still_fails: Callable[[Sequence[Call]], bool],
+    tries: int = TRIES,
+) -> Sequence[Call]:
+    """The smallest list of calls found of which the last one still fails.
+
+    Fewer calls, fewer requests in each, and smaller ones.
+
+    Parameters
+    ----------
+    still_fails : callable
+        Makes these calls on a decoder.
+    tries : int
+        How many calls it may make in all.
+    """
+
+    def of_any(way: Way[Request]) -> Way[Sequence[Call]]:
+        def smaller(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+            for i, call in enumerate(calls):
+                for j, request in enumerate(call.requests):
+                    for r in way(request):
+                        if _makes_sense(subject, r):
+                            rows = tuple(_with(call.requests, j, r))
+                            yield _with(calls, i, replace(call, requests=rows))
+
+        return smaller
+
+    ways = [_fewer_calls, _fewer_rows, *(of_any(way) for way in WAYS)]
+    return _descend(calls, ways, _Tries(still_fails, tries, cost=len))
+
+
+class _Tries(Generic[Thing]):
+    """Asks whether a thing fails, never twice about the same; says no when it may not ask."""
+
+    def __init__(
+        self,
+        fails: Callable[[Thing], bool],
+        tries: int,
+        cost: Callable[[Thing], int] = lambda _: 1,
+    ) -> None:
+        self._fails, self._left, self._cost = fails, tries, cost
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, thing: Thing) -> bool:
+        key, cost = repr(thing), self._cost(thing)
+        if key not in self._known:
+            if cost > self._left:
+                return False
+            self._left -= cost
+            self._known[key] = self._fails(thing)
+        return self._known[key]
+
+
+def _descend(thing: Thing, ways: Sequence[Way[Thing]], fails: Callable[[Thing], bool]) -> Thing:
+    """Each way for as long as it leads on, and all of them until none does."""
+    before: Thing | None = None
+    while before != thing:
+        before = thing
+        for way in ways:
+            while (
+                found := next((s for s in way(thing) if s != thing and fails(s)), None)
+            ) is not None:
+                thing = found
+    return thing
+
+
+def _makes_sense(subject: Subject, request: Request) -> bool:
+    try:
+        validate(request, subject.pair)
+    except ValueError:
+        return False
+    return subject.supports(request)
+
+
+def _with(items: Sequence[Thing], at: int, item: Thing) -> Sequence[Thing]:
+    return [*items[:at], item, *items[at + 1 :]]
+
+
+def _without_a_part(items: Sequence[Thing]) -> Iterator[Sequence[Thing]]:
+    """Without all, without either half, and so on down to single items."""
+    size = len(items)
+    while size:
+        for start in range(0, len(items), size):
+            yield [*items[:start], *items[start + size :]]
+        size //= 2
+
+
+def _fewer_calls(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    *before, last = calls
+    for kept in _without_a_part(before):
+        yield [*kept, last]
+
+
+def _fewer_rows(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    for i, call in enumerate(calls):
+        for kept in _without_a_part(call.requests):
+            if kept:
+                yield _with(calls, i, replace(call, requests=tuple(kept)))
+
+
+def _plainer(request: Request) -> Iterator[Request]:
+    """Parameters at their neutral values: all at once, and one by one."""
+    sampling = request.sampling
+    neutral = Sampling(temperature=sampling.temperature)
+    plain = replace(request, sampling=neutral, eos=(), stop=(), logprobs=False)
+    yield replace(plain, seed=None) if sampling.greedy else plain
+    for name in Sampling.__struct_fields__:
+        value = getattr(neutral, name)
+        yield replace(request, sampling=replace(sampling, **{name: value}))
+    for name, value in (("eos", ()), ("stop", ()), ("logprobs", False)):
+        yield replace(request, **{name: value})
+
+
+def _narrower(request: Request) -> Iterator[Request]:
+    for k in _below(request.draft_tokens):
+        yield replace(request, draft_tokens=k)
+
+
+def _shorter(request: Request) -> Iterator[Request]:
+    for length in _below(request.max_new_tokens):
+        yield replace(request, max_new_tokens=length)
+
+
+def _less_prompt(request: Request) -> Iterator[Request]:
+    for kept in _without_a_part(request.prompt):
+        yield replace(request, prompt=tuple(kept))
+
+
+def _zeroes(request: Request) -> Iterator[Request]:
+    yield replace(request, prompt=(0,) * len(request.prompt))
+    for i in range(len(request.prompt)):
+        yield replace(request, prompt=tuple(_with(request.prompt, i, 0)))
+
+
+def _below(number: int) -> Sequence[int]:
+    """Some smaller numbers, at least 1."""
+    some = {1, 2, number // 2, 3 * number // 4, number - 1}
+    return sorted(n for n in some if 1 <= n < number)
+
+
+WAYS: Sequence[Way[Request]] = (_plainer, _narrower, _shorter, _less_prompt, _zeroes)
