@@ -8,10 +8,10 @@ engine.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,7 +29,7 @@ from harness.checks.prompts import random_prompt
 from harness.checks.subject import Subject, check
 from harness.contract import Request, Sampling
 from harness.stats import chi_square
-from harness.verdict import Status, Verdict
+from harness.verdict import FaultClass, Status, Verdict
 
 SETTINGS: Mapping[str, Sampling] = {
     "T=1": Sampling(temperature=1.0),
@@ -48,21 +48,45 @@ def family(subject: Subject, budget: Budget, setting: str, draft_tokens: int) ->
     ``POWER`` at its share of alpha, or the profile's limit, which holds for each arm, if that is
     less. The arms share alpha: a right decoder is called wrong, or its oracle, at most that often.
     """
+    return judge(subject, "distribution.family", budget, setting, SETTINGS[setting], draft_tokens)
+
+
+def judge(
+    subject: Subject,
+    name: str,
+    budget: Budget,
+    setting: str,
+    sampling: Sampling,
+    draft_tokens: int,
+    fault_class: FaultClass | None = None,
+) -> Verdict:
+    """What ``family`` does, under any sampling parameters.
+
+    Parameters
+    ----------
+    name : str
+        Of the check that asks.
+    setting : str
+        The parameters in words.
+    fault_class : FaultClass or None
+        What a FAIL is put down to.
+    """
     pair = subject.pair
+    conclude = functools.partial(Verdict, check=name)
     if pair.vocab_size**TOKENS > oracle.ENUMERABLE:
-        return _verdict(
-            Status.UNSUPPORTED, f"pair {pair.name} is too large to enumerate: use --pair micro"
-        )
+        message = f"pair {pair.name} is too large to enumerate: use --pair micro"
+        return conclude(status=Status.UNSUPPORTED, message=message)
     request = Request(
         prompt=random_prompt(pair, 3, budget.seed),
         # One more than is looked at: the last token of a request is never drafted.
         max_new_tokens=max(TOKENS, draft_tokens + 2) + 1,
-        sampling=SETTINGS[setting],
+        sampling=sampling,
         draft_tokens=draft_tokens,
     )
     if not subject.supports(request):
         missing = sorted(request.capabilities() - subject.decoder.capabilities)
-        return _verdict(Status.UNSUPPORTED, f"the decoder does not declare: {', '.join(missing)}")
+        message = f"the decoder does not declare: {', '.join(missing)}"
+        return conclude(status=Status.UNSUPPORTED, message=message)
 
     plan = Plan.of(subject, budget, request)
     sample = plan.ask(subject, request)
@@ -87,34 +111,27 @@ def family(subject: Subject, budget: Budget, setting: str, draft_tokens: int) ->
     if control and control.rejected:
         blame = "its own plain decoding fails the tests: speculation is not to blame"
         found = f"{spec.rejected}; {blame}" if spec.rejected else f"{blame}; {control.rejected}"
-        return _verdict(Status.ERROR, f"{found} {where}", evidence)
+        return conclude(status=Status.ERROR, message=f"{found} {where}", evidence=evidence)
     if spec.rejected:
-        return _verdict(
-            Status.FAIL,
-            f"{spec.rejected} {where}",
-            evidence,
+        return conclude(
+            status=Status.FAIL,
+            message=f"{spec.rejected} {where}",
+            evidence=evidence,
             likely_fault=_likeliest(spec, plan.laws),
+            fault_class=fault_class,
         )
     if not plan.visible:
-        return _verdict(
-            Status.INCONCLUSIVE,
-            f"{evidence['samples']} samples cannot show any known fault",
-            evidence,
+        return conclude(
+            status=Status.INCONCLUSIVE,
+            message=f"{evidence['samples']} samples cannot show any known fault",
+            evidence=evidence,
         )
-    return _verdict(
-        Status.PASS,
-        f"{len(spec.members)} tables of {plan.samples} samples fit the target "
+    return conclude(
+        status=Status.PASS,
+        message=f"{len(spec.members)} tables of {plan.samples} samples fit the target "
         f"({setting}, K={draft_tokens})",
-        evidence,
+        evidence=evidence,
         ruled_out=f"(power {POWER}) " + "; ".join([*plan.visible, *spec.shares(plan)]),
-    )
-
-
-def _verdict(
-    status: Status, message: str, evidence: dict[str, object] | None = None, **more: Any
-) -> Verdict:
-    return Verdict(
-        check="distribution.family", status=status, message=message, evidence=evidence or {}, **more
     )
 
 
