@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 Ints = NDArray[np.int64]
-States = list[tuple[Tensor, Tensor]]
-"""Keys and values of a text of n tokens, [heads, n, head_dim] each, one pair a layer."""
+States = list[tuple[Tensor, ...]]
+"""What a cache holds of one text, a layer at a time: keys and values, [heads, n, head_dim]."""
 
 
 class _Slots:

@@ -43,7 +43,7 @@ class PrefixCachedEngine(SpeculativeEngine):
         self.memory: deque[Remembered] = deque(maxlen=self.entries)
 
     def prefill(self, batch: Batch, target: CachedModel) -> Ints:
-        """Copy what was fed before; feed as many tokens a row as the row that shares least needs."""
+        """Copy what was fed before, feed the rest: every row as many tokens as the neediest."""
         wanted = batch.prompt_length - 1
         shared = self.recall(batch, target)
         missing = int((wanted - shared).max())
@@ -63,7 +63,8 @@ class PrefixCachedEngine(SpeculativeEngine):
         for entry, text in enumerate(self.memory, 1):
             if (rows := np.flatnonzero(best == entry)).size:
                 target.put(rows.tolist(), text.states, len(batch))
-        return shared.max(0)
+        longest: Ints = shared.max(0)
+        return longest
 
     def shared(self, text: Remembered, batch: Batch) -> Ints:
         """Length of the prefix [B] that a text and the prompts, without their last, have in common.
@@ -73,7 +74,8 @@ class PrefixCachedEngine(SpeculativeEngine):
         n = min(len(text.tokens), batch.tokens.shape[1])
         same = batch.tokens[:, :n] == text.tokens[:n]
         same &= np.arange(n) < batch.prompt_length[:, None] - 1
-        return same.cumprod(1).sum(1)
+        length: Ints = same.cumprod(1).sum(1)
+        return length
 
     def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
         """Run one round, and remember the rows that ended in it."""

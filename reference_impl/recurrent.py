@@ -9,13 +9,14 @@ transformers has for blocks begins at an empty state.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from reference_impl.cache import CachedModel, Ints, fit_vocabulary
+from reference_impl.cache import CachedModel, Ints, States, fit_vocabulary
 
 
 class RecurrentModel(CachedModel):
@@ -100,6 +101,23 @@ class RecurrentModel(CachedModel):
             states = _states(self._cache)
             slots = self.capacity + 1
             self._saved = [s.new_zeros(len(s), slots, *s.shape[1:]) for s in states]
+
+    def take(self, row: int, length: int) -> States:
+        """Copy the states before every of a row's first ``length`` + 1 positions."""
+        return [(saved[row, : length + 1].clone(),) for saved in self._saved]
+
+    def put(self, rows: Sequence[int], states: States, batch: int) -> None:
+        """Write the states of a text into some rows of a batch of ``batch`` rows.
+
+        What the rows have no slots for is left out.
+        """
+        if not self._saved:
+            shapes = ((kept, (batch, self.capacity + 1, *kept.shape[1:])) for (kept,) in states)
+            self._saved = [kept.new_zeros(shape) for kept, shape in shapes]
+        index = torch.tensor(rows, device=self.device)
+        for saved, (kept,) in zip(self._saved, states, strict=False):
+            length = min(len(kept), saved.shape[1])
+            saved[index, :length] = kept[:length]
 
     def select(self, rows: Tensor) -> None:
         """Keep only the given rows (int64 indices, on the model's device)."""

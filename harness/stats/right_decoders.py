@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from harness.stats.rows import Rows
-from reference_impl.controls.engines import tried_in_turn
+from reference_impl.branches import tried_in_turn
 from reference_impl.randomness import inverse_cdf
 from reference_impl.speculative import residual
 
