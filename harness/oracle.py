@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
@@ -21,6 +23,7 @@ from harness.scoring import Forced
 from harness.scoring import score as score
 from reference_impl import sampling
 from reference_impl.cache import cache_argument
+from reference_impl.recurrent import cached_model, is_recurrent
 
 ENUMERABLE = 300_000  # cells of a joint law that we are willing to compute
 PREFIXES_AT_ONCE = 4096  # of a joint law
@@ -151,7 +154,10 @@ def noise(pair: ModelPair, prompt: Sequence[int], tokens: int = 48) -> float:
         first, second = logits.gather(1, best).unbind(1)
         return first - second
 
-    blocked = [_blocked(pair.target, ids, width)[:, : pair.vocab_size].float() for width in (1, 5)]
+    blocked = [
+        in_blocks(pair.target, ids, range(0, len(text), width))[:, : pair.vocab_size].float()
+        for width in (1, 5)
+    ]
     return max(float((gaps(whole) - gaps(logits)).abs().max()) for logits in blocked)
 
 
@@ -166,10 +172,22 @@ def greedy_path(pair: ModelPair, prompt: Sequence[int], tokens: int) -> list[int
     return text[len(prompt) :]
 
 
-def _blocked(model: PreTrainedModel, ids: Tensor, width: int) -> Tensor:
+def in_blocks(model: PreTrainedModel, ids: Tensor, starts: Sequence[int]) -> Tensor:
+    """Logits [T, V] of one text [1, T] fed in blocks, each behind the cached ones before it.
+
+    A recurrent model takes one token at a time, whatever the blocks.
+
+    Parameters
+    ----------
+    starts : sequence of int
+        Where the blocks begin; the first at 0.
+    """
+    if is_recurrent(model):
+        columns = int(model.config.get_text_config().vocab_size)
+        recurrent = cached_model(model, ids.shape[1], columns)
+        return recurrent.forward(ids, np.zeros(1, dtype=np.int64))[0]
     cache, rows = {cache_argument(model): DynamicCache(config=model.config)}, []
-    for start in range(0, ids.shape[1], width):
-        block = ids[:, start : start + width]
-        output = model(input_ids=block, use_cache=True, **cache)
+    for start, end in pairwise([*starts, ids.shape[1]]):
+        output = model(input_ids=ids[:, start:end], use_cache=True, **cache)
         rows.append(output.logits[0])
     return torch.cat(rows)

@@ -27,7 +27,10 @@ from reference_impl.engine import SpeculativeEngine
 from reference_impl.proposal import Drafter
 from reference_impl.randomness import Seeded
 
-PAIRS = ["tiny", "tiny-bad", "tiny-self", "tiny-hostile", "tiny-ties", "tiny-gpt2", "tiny-window"]
+PAIRS = [
+    *("tiny", "tiny-bad", "tiny-self", "tiny-hostile", "tiny-ties", "tiny-padded"),
+    *("tiny-gpt2", "tiny-window", "tiny-mamba-bad"),
+]
 DEVICES = [
     "cpu",
     pytest.param(
@@ -86,7 +89,7 @@ def test_greedy_is_plain_decoding_in_the_rounds_of_the_page(name: str, device: s
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("drafter", ["model", "ngram"])
-@pytest.mark.parametrize("name", ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window"])
+@pytest.mark.parametrize("name", ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window", "tiny-mamba"])
 def test_a_request_does_not_notice_its_batch(name: str, drafter: str, device: str) -> None:
     """Sampled and greedy, speculating or not, any K: the same seed gives the same ids."""
     pair = exact(name, device)
@@ -175,7 +178,7 @@ def test_bfloat16_runs(device: str) -> None:
         assert all(0 <= token < 64 for token in completion.tokens)
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny-gpt2", "tiny-window"])
+@pytest.mark.parametrize("name", ["tiny", "tiny-gpt2", "tiny-window", "tiny-mamba"])
 def test_eager_attention_is_sdpa(name: str) -> None:
     pair = exact(name)
     eager = copy.deepcopy(pair)

@@ -21,7 +21,7 @@ from reference_impl.autoregressive import decode, model_laws
 from reference_impl.randomness import Seeded
 
 load = functools.cache(load_pair)
-GREEDY_PAIRS = ["tiny", "tiny-ties", "tiny-window", "tiny-gpt2"]
+GREEDY_PAIRS = ["tiny", "tiny-ties", "tiny-window", "tiny-gpt2", "tiny-mamba"]
 PENALISED = Sampling(
     temperature=0.8,
     top_k=6,

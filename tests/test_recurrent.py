@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract import Request
 from harness.models import load_pair
 from harness.tiny_pairs import make_target
 from reference_impl import recurrent
@@ -38,9 +37,7 @@ def test_the_kind_of_cache_is_the_models() -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("width", [1, 3, 24])
 def test_blocks_give_the_logits_of_the_whole_text(model: CachedModel, width: int) -> None:
-    blocks = [
-        model.forward(IDS[:, at : at + width], np.full(3, at)) for at in range(0, 24, width)
-    ]
+    blocks = [model.forward(IDS[:, at : at + width], np.full(3, at)) for at in range(0, 24, width)]
     torch.testing.assert_close(torch.cat(blocks, 1), uncached(IDS), atol=1e-5, rtol=0)
 
 

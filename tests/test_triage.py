@@ -34,7 +34,7 @@ def diverging(request: Request, name: str, position: int) -> tuple[list[int], or
     return output, found
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny-gpt2", "tiny-window"])
+@pytest.mark.parametrize("name", ["tiny", "tiny-gpt2", "tiny-window", "tiny-mamba", "tiny-padded"])
 @pytest.mark.parametrize("length", [1, 2, 17])
 @pytest.mark.parametrize("sampling", [Sampling(), PENALISED])
 def test_every_way_gives_the_oracles_gap(name: str, length: int, sampling: Sampling) -> None:

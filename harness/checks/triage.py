@@ -13,20 +13,20 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
+from harness import oracle
 from harness.contract import Request
 from harness.models import ModelPair
-from harness.oracle import Divergence
 from reference_impl import sampling
-from reference_impl.cache import cache_argument, fit_vocabulary
+from reference_impl.cache import fit_vocabulary
 
 LARGEST_DOUBLE = 1_000_000_000  # parameters of a model that is copied in float64
 
 
 @torch.inference_mode()
 def gaps(
-    pair: ModelPair, request: Request, output: Sequence[int], found: Divergence
+    pair: ModelPair, request: Request, output: Sequence[int], found: oracle.Divergence
 ) -> dict[str, float]:
     """Logit of the expected token minus that of the emitted one, by how it was computed.
 
@@ -45,11 +45,11 @@ def gaps(
     before = len(request.prompt) + position
     text = [*request.prompt, *output[: position + request.draft_tokens]]
     ids = torch.tensor([text], device=pair.device)
-    alone = ids[:, :before]
+    alone, starts = ids[:, :before], sorted({0, before - 1})
     rows = {
         "whole text": pair.target(input_ids=alone, use_cache=False).logits[0, -1],
-        "one token": _after_prefix(pair.target, alone, before - 1),
-        "K + 1 tokens": _after_prefix(pair.target, ids, before - 1),
+        "one token": oracle.in_blocks(pair.target, alone, starts)[before - 1],
+        "K + 1 tokens": oracle.in_blocks(pair.target, ids, starts)[before - 1],
     }
     if (double := _in_float64(pair)) is not None:
         rows["float64"] = double(input_ids=alone, use_cache=False).logits[0, -1]
@@ -71,15 +71,6 @@ def gaps(
 def spread(found: dict[str, float]) -> float:
     """What the ways of computing a gap differ by."""
     return max(found.values()) - min(found.values())
-
-
-def _after_prefix(model: PreTrainedModel, ids: Tensor, cached: int) -> Tensor:
-    """Logits [V] of token ``cached``, fed with all after it behind a cached prefix."""
-    cache = {cache_argument(model): DynamicCache(config=model.config)}
-    if cached:
-        model(input_ids=ids[:, :cached], use_cache=True, **cache)
-    logits: Tensor = model(input_ids=ids[:, cached:], use_cache=True, **cache).logits
-    return logits[0, 0]
 
 
 _doubles: dict[str, PreTrainedModel] = {}
