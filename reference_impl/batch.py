@@ -103,12 +103,17 @@ class Batch:
         count : ndarray [B]
             Tokens that the round emitted; the rest of a row is padding.
         """
+        kept = self.cut_at_eos(emitted, count)
+        for row in np.flatnonzero(self._stops & self.active):
+            kept[row] = self._cut_at_stop(int(row), emitted[row, : kept[row]].tolist())
+        return kept
+
+    def cut_at_eos(self, emitted: Ints, count: Ints) -> Ints:
+        """The same where stop sequences end nothing: up to EOS or the length, [B]."""
         width = emitted.shape[1]
         ends = (emitted[:, :, None] == self._eos[:, None, :]).any(2)
         first = np.where(ends.any(1), ends.argmax(1) + 1, width)
         kept = np.minimum(np.minimum(count, first), self.limit - self.length)
-        for row in np.flatnonzero(self._stops & self.active):
-            kept[row] = self._cut_at_stop(int(row), emitted[row, : kept[row]].tolist())
         return np.where(self.active, kept, 0)
 
     def _cut_at_stop(self, row: int, emitted: list[int]) -> int:

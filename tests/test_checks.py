@@ -55,7 +55,7 @@ def filtered(subject: Subject, budget: Budget) -> Verdict:
 CHECKS: list[Check] = [
     smoke.wired,
     greedy.identity,
-    stopping.offsets,
+    stopping.eos,
     batching.rows,
     randomness.seed,
     randomness.unseeded,
@@ -84,15 +84,15 @@ FAIL, ERROR = Status.FAIL, Status.ERROR
 CASES: list[tuple[str, Check, str, Status, str]] = [
     ("last_token", greedy.identity, "tiny", FAIL, "token 7 is"),
     ("last_token", greedy.identity, "tiny-ties", FAIL, "logit gap 0;"),  # a tie is no excuse
-    ("last_token", stopping.offsets, "tiny", FAIL, "plain decoding gives"),
+    ("last_token", stopping.eos, "tiny", FAIL, "plain decoding gives"),
     ("last_token", batching.rows, "tiny", FAIL, "(alone as in a batch)"),
     ("last_token_in_both_arms", greedy.identity, "tiny", ERROR, "speculation is not to blame"),
     ("last_token_in_both_arms", batching.rows, "tiny", ERROR, "speculation is not to blame"),
     ("last_token_in_both_arms", smoke.wired, "tiny", ERROR, "wrong model or adapter?"),
     ("draft_alone", joint, "micro-bad", ERROR, "speculation is not to blame"),
     ("draft_alone", smoke.wired, "tiny-bad", ERROR, "wrong model or adapter?"),
-    ("without_eos", stopping.offsets, "tiny", FAIL, "for no reason"),
-    ("always_length", stopping.offsets, "tiny", FAIL, "'length', expected 'eos'"),
+    ("without_eos", stopping.eos, "tiny", FAIL, "for no reason"),
+    ("always_length", stopping.eos, "tiny", FAIL, "'length', expected 'eos'"),
     ("longer", greedy.identity, "tiny", FAIL, "output goes on after length at token 8 of 9"),
     ("longer", greedy.identity, "tiny-gpt2", FAIL, "goes on after length"),
     ("shorter", greedy.identity, "tiny", FAIL, "output ends after 7 tokens for no reason"),
@@ -149,7 +149,7 @@ def test_a_missing_capability_is_named() -> None:
     decoder.capabilities = frozenset({"plain", "rounds"})
     wanted = {
         greedy.identity: "greedy",
-        stopping.offsets: "greedy",
+        stopping.eos: "eos, greedy",
         batching.rows: "batch, greedy",
         randomness.seed: "sampling, seed",
         randomness.unseeded: "sampling",
@@ -167,10 +167,12 @@ def test_a_missing_capability_is_named() -> None:
 
 
 def test_what_was_not_asked_for_is_not_claimed() -> None:
-    verdict = stopping.offsets(subject("declares_little"), BUDGET)
+    decoder = Wrong(load("tiny"), decoders.asked())
+    decoder.capabilities = frozenset({"greedy", "stop"})
+    verdict = stopping.priority(subject(decoder), BUDGET)
     assert verdict.status is Status.PASS
-    assert verdict.ruled_out.endswith("undeclared: eos, min_new_tokens, stop)")
-    assert "undeclared" not in stopping.offsets(subject("reference"), BUDGET).ruled_out
+    assert verdict.ruled_out.endswith("undeclared: eos)")
+    assert "undeclared" not in stopping.priority(subject("reference"), BUDGET).ruled_out
 
 
 # --- sampled output -----------------------------------------------------------------------------

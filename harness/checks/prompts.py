@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from harness import oracle
 from harness.models import ModelPair
+
+LOOPS_TRIED, LOOKED_AT = 2, 48  # texts, and how far into them a loop is looked for
 
 
 def random_prompt(pair: ModelPair, length: int, seed: int) -> tuple[int, ...]:
@@ -23,6 +26,29 @@ def repetitive_prompt(pair: ModelPair, length: int, seed: int) -> tuple[int, ...
     """A short random text over and over: prompt lookup always finds something."""
     period = random_prompt(pair, min(5, length), seed)
     return tuple((period * (length // len(period) + 1))[:length])
+
+
+def looping_prompt(pair: ModelPair, tokens: int, seed: int) -> tuple[int, ...]:
+    """A prompt from the midst of greedy text, where what comes next has come before.
+
+    Easy for prompt lookup: of all places in some greedy texts it is the one at which most of the
+    next ``tokens`` follow the two before them as they did the last time.
+    """
+    best, most = random_prompt(pair, 4, seed), -1
+    for attempt in range(LOOPS_TRIED):
+        prompt = random_prompt(pair, 4, seed + attempt)
+        text = [*prompt, *oracle.greedy_path(pair, prompt, LOOKED_AT + tokens)]
+        after: dict[tuple[int, int], int] = {}
+        known = []  # whether lookup finds each token, and not by repeating the last one
+        for i in range(2, len(text)):
+            key = (text[i - 2], text[i - 1])
+            known.append(after.get(key) == text[i] != text[i - 1])
+            after[key] = text[i]
+        for start in range(8, len(text) - tokens + 1):
+            found = sum(known[start - 2 : start - 2 + tokens])
+            if found > most:
+                best, most = tuple(text[:start]), found
+    return best
 
 
 def lengths(pair: ModelPair, draft_tokens: int, most: int, window: int = 0) -> Sequence[int]:
