@@ -153,12 +153,16 @@ class CachedModel:
             input_ids=ids,
             attention_mask=self._mask(position),
             # Padding may run past the last position that a table of embeddings has.
-            position_ids=position.clamp(max=self.positions - 1),
+            position_ids=self.position_ids(position).clamp(max=self.positions - 1),
             use_cache=True,
             **{self._cache_name: self._cache},
             **({"logits_to_keep": keep} if self._keeps else {}),
         )
         return fit_vocabulary(output.logits, self.vocab)
+
+    def position_ids(self, position: Tensor) -> Tensor:
+        """What the model is told of the places [B, T] of its tokens."""
+        return position
 
     def _mask(self, position: Tensor) -> Tensor | dict[str, Tensor] | None:
         """Slot j is seen from position i if i - window < j <= i; [B, 1, T, visible]."""
@@ -168,12 +172,16 @@ class CachedModel:
         seen = (slot <= position.unsqueeze(2)).unsqueeze(1)
         if not self.window:
             return self._additive(seen)
-        near = seen & (slot > position.unsqueeze(2) - self.window).unsqueeze(1)
+        near = seen & self.within_window(slot, position.unsqueeze(2)).unsqueeze(1)
         kinds = set(getattr(self.model.config.get_text_config(), "layer_types", None) or [])
         if len(kinds) > 1:
             both = {"full_attention": seen, "sliding_attention": near}
             return {kind: self._additive(mask) for kind, mask in both.items()}
         return self._additive(near)
+
+    def within_window(self, slot: Tensor, position: Tensor) -> Tensor:
+        """Which slots [N] are not too far back, [B, T, N], for positions [B, T, 1]."""
+        return slot > position - self.window
 
     def _additive(self, seen: Tensor) -> Tensor:
         if not self.eager:

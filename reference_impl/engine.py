@@ -142,7 +142,7 @@ class SpeculativeEngine:
         count = torch.from_numpy(proposal.count).to(self.device)
         u = self.coins(batch, count + 1, width + 1)
         if batch.parameters.greedy:
-            best = processed.argmax(-1)
+            best = self.best(processed)
             p_drafts = (best[:, :-1] == proposal.tokens).double()
             accepted = self.accepted(p_drafts, torch.ones_like(p_drafts), u[:, :-1], count)
             chosen = best.gather(1, accepted.unsqueeze(1)).squeeze(1)
@@ -206,6 +206,10 @@ class SpeculativeEngine:
             return batch.parameters
         row = torch.arange(len(batch), device=self.device)
         return batch.parameters.rows(row.repeat_interleave(width))
+
+    def best(self, processed: Tensor) -> Tensor:
+        """The target's own tokens, [B, K + 1], where all rows are greedy."""
+        return processed.argmax(-1)
 
     def law(self, processed: Tensor, batch: Batch) -> Tensor:
         """The target's laws p, [B, K + 1, V]."""
