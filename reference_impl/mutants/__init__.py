@@ -9,10 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reference_impl.mutants import adapters, classics, pages
+from reference_impl.mutants import (
+    acceptance,
+    adapters,
+    batching,
+    classics,
+    ends,
+    pages,
+    proposals,
+    randomness,
+    residuals,
+)
 from reference_impl.mutants.registry import Mutant, registered
 
-__all__ = ["INEXPRESSIBLE", "MUTANTS", "adapters", "classics", "pages"]
+__all__ = [
+    "INEXPRESSIBLE",
+    "MUTANTS",
+    "acceptance",
+    "adapters",
+    "batching",
+    "classics",
+    "ends",
+    "pages",
+    "proposals",
+    "randomness",
+    "residuals",
+]
 
 MUTANTS: Mapping[str, Mutant] = registered()
 

@@ -100,7 +100,10 @@ def mutant(
         engine: type[SpeculativeEngine], name: str, fault: str, killed_by: tuple[str, ...]
     ) -> None:
         def build(pair: ModelPair) -> EngineDecoder:
-            return EngineDecoder(pair, drafter(pair), engine=engine)
+            decoder = EngineDecoder(pair, made := drafter(pair), engine=engine)
+            if isinstance(made, ModelDrafter):  # a wrong drafter claims what the right one is
+                decoder.capabilities |= {"model_draft"}
+            return decoder
 
         _add(Mutant(name, build, fault, kind, killed_by, id, source, frozenset(needs)))
 
