@@ -9,7 +9,8 @@ import msgspec
 from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.prompts import lengths, random_prompt, repetitive_prompt
-from harness.checks.subject import Subject, check, repro
+from harness.checks.reproduce import Call
+from harness.checks.subject import Subject, check
 from harness.contract import Request, Sampling
 from harness.verdict import Status, Verdict
 
@@ -50,23 +51,13 @@ def rows(subject: Subject, budget: Budget) -> Verdict:
         batches.append(
             [request for both in zip(beside, requests, strict=False) for request in both]
         )
-    for batch in batches:
+    for n, batch in enumerate(batches, start=1):
         for request, completion in zip(batch, subject.ask(batch), strict=True):
             if not request.sampling.greedy:
                 continue
             verdict = greedy.judge(subject, _NAME, request, completion)
-            if verdict.passed:
-                continue
-            if verdict.status is Status.FAIL:
-                alone = greedy.judge(subject, _NAME, request, subject.ask_one(request))
-                where = "in a batch; alone it is right" if alone.passed else "alone as in a batch"
-                verdict = msgspec.structs.replace(
-                    verdict,
-                    message=f"{verdict.message} ({where})",
-                    likely_fault="rows of a batch are mixed up" if alone.passed else "",
-                    repro=repro(subject, batch),
-                )
-            return verdict
+            if not verdict.passed:
+                return greedy.in_short(subject, [Call(tuple(b)) for b in batches[:n]], verdict)
     return Verdict(
         check=_NAME,
         status=Status.PASS,

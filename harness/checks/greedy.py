@@ -14,16 +14,19 @@ from typing import Any
 import msgspec
 
 from harness import oracle
-from harness.checks import triage
+from harness.checks import minimise, triage
 from harness.checks.budget import Budget
 from harness.checks.prompts import lengths, random_prompt, repetitive_prompt
-from harness.checks.subject import Subject, check, repro
+from harness.checks.reproduce import Call, program
+from harness.checks.subject import MOST_IN_REPRO, Refused, Subject, check, repro
 from harness.contract import Completion, Request
 from harness.models import ModelPair
-from harness.verdict import Status, Verdict
+from harness.verdict import FaultClass, Status, Verdict
 from reference_impl.autoregressive import finished
 from reference_impl.cache import sliding_window
 
+LEFT_BEHIND = "an earlier call leaves its state behind"
+MIXED_UP = "rows of a batch are mixed up"
 NOISE_MARGIN = 4.0  # the noise is the largest of a sample, and a decoder's kernels have theirs
 
 
@@ -117,6 +120,45 @@ def problem_of(
     return wrong_end(request, completion), evidence
 
 
+def in_short(subject: Subject, calls: Sequence[Call], verdict: Verdict) -> Verdict:
+    """The same FAIL shown by as little as possible: fewer calls and rows, smaller requests."""
+    if verdict.status is not Status.FAIL:
+        return verdict
+    diverges = "position" in verdict.evidence
+
+    def offender(on: Subject, calls: Sequence[Call]) -> tuple[Request, Completion] | None:
+        """The first row of the last call that is wrong in the same way."""
+        try:
+            answers = [on.make(call) for call in calls][-1]
+        except Refused:
+            return None
+        for request, completion in zip(calls[-1].requests, answers, strict=True):
+            if request.sampling.greedy:
+                problem, evidence = problem_of(subject.pair, request, completion)
+                if problem and ("position" in evidence) == diverges:
+                    return request, completion
+        return None
+
+    fewest = minimise.reproduced(subject, calls, lambda on, some: offender(on, some) is not None)
+    found = offender(anew := subject.anew(), fewest) if fewest else None
+    if found is None:
+        message = f"{verdict.message} (not again when asked again)"
+        code = program(subject, calls[-MOST_IN_REPRO:])
+        return msgspec.structs.replace(verdict, message=message, repro=code)
+    verdict = judge(anew, verdict.check, *found)
+    message, more = verdict.message, {}
+    if len(fewest) > 1:
+        message += f" (after {len(fewest) - 1} other calls; without them it is right)"
+        more = {"likely_fault": LEFT_BEHIND, "fault_class": FaultClass.CACHE}
+    elif len(fewest[-1].requests) > 1:
+        message += " (in a batch; alone it is right)"
+        more = {"likely_fault": MIXED_UP, "fault_class": FaultClass.BATCH}
+    elif len(calls[-1].requests) > 1:
+        message += " (alone as in a batch)"
+    code = program(subject, fewest)
+    return msgspec.structs.replace(verdict, message=message, repro=code, **more)
+
+
 def judge_all(subject: Subject, name: str, requests: Sequence[Request], ruled_out: str) -> Verdict:
     """Judge greedy requests one at a time; the first that is wrong decides."""
     supported = [request for request in requests if subject.supports(request)]
@@ -127,10 +169,10 @@ def judge_all(subject: Subject, name: str, requests: Sequence[Request], ruled_ou
         message = "no request of this check is within the declared capabilities"
         return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
     ties = []
-    for request in supported:
+    for n, request in enumerate(supported, start=1):
         verdict = judge(subject, name, request, subject.ask_one(request))
         if not verdict.passed:
-            return verdict
+            return in_short(subject, [Call((asked,)) for asked in supported[:n]], verdict)
         ties += verdict.evidence.get("near_ties", [])
     return Verdict(
         check=name,

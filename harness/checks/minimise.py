@@ -19,6 +19,7 @@ Way = Callable[[Thing], Iterator[Thing]]
 """Smaller things than the one given, the smallest first."""
 
 TRIES = 60
+CALLS_ANEW = 400  # of programs whose calls spoil each other
 
 
 def smallest(
@@ -44,6 +45,29 @@ def smallest(
         return lambda request: (r for r in way(request) if _makes_sense(subject, r))
 
     return _descend(request, [within(way) for way in WAYS], _Tries(still_fails, tries))
+
+
+def reproduced(
+    subject: Subject,
+    calls: Sequence[Call],
+    fails: Callable[[Subject, Sequence[Call]], bool],
+) -> Sequence[Call]:
+    """The smallest list of calls found that fails on a decoder built anew; empty if none does.
+
+    The last call alone where that is enough; else with as many before it as it takes: then it
+    is their state that spoils it.
+    """
+    alone = calls[-1:]
+    if fails(subject, alone):
+        smaller = smallest_calls(subject, alone, lambda some: fails(subject, some))
+        if fails(subject.anew(), smaller):
+            return smaller
+    for enough in (alone, calls):
+        if fails(subject.anew(), enough):
+            return smallest_calls(
+                subject, enough, lambda some: fails(subject.anew(), some), CALLS_ANEW
+            )
+    return []
 
 
 def smallest_calls(
@@ -143,7 +167,8 @@ def _fewer_calls(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
 
 def _fewer_rows(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
     for i, call in enumerate(calls):
-        for kept in _without_a_part(call.requests):
+        alone = [[request] for request in call.requests]
+        for kept in (*alone, *_without_a_part(call.requests)):
             if kept:
                 yield _with(calls, i, replace(call, requests=tuple(kept)))
 

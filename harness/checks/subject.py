@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, cast
 
 import msgspec
 
 from harness.adapters import DecoderError, load_decoder
+from harness.checks.reproduce import Call, rerun
 from harness.checks.reproduce import repro as repro
-from harness.checks.reproduce import rerun
-from harness.contract import Completion, Decoder, Request, Round
+from harness.contract import Completion, Decoder, Request, Round, StreamingDecoder
 from harness.models import ModelPair
 from harness.verdict import Status, Verdict
 
@@ -68,6 +70,23 @@ class Subject:
             if problem := malformed(request, completion, self.pair.vocab_size):
                 raise Refused(f"malformed output: {problem}", [request])
         return completions
+
+    def take(self, request: Request, pieces: int) -> list[int]:
+        """The tokens in the first pieces of a stream, which is then closed."""
+        stream = cast(StreamingDecoder, self.decoder).stream
+        try:
+            with contextlib.closing(stream(request)) as iterator:  # type: ignore[type-var]
+                return [token for piece in itertools.islice(iterator, pieces) for token in piece]
+        except Exception as error:
+            problem = f"the stream raised {type(error).__name__}: {error}"
+            raise Refused(problem, [request]) from error
+
+    def make(self, call: Call) -> list[Completion]:
+        """The answers to one call; of a stream, what came of it until it was closed."""
+        if call.pieces is None:
+            return self.ask(call.requests)
+        tokens = self.take(call.requests[0], call.pieces)
+        return [Completion(tokens=tokens, finish_reason="length")]
 
     def anew(self) -> Subject:
         """The same decoder built once more; this one, if its name does not lead to it."""
