@@ -79,7 +79,7 @@ class PrefixCachedEngine(SpeculativeEngine):
 
     def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
         """Run one round, and remember the rows that ended in it."""
-        before = batch.active
+        before = batch.active.copy()
         cached = super().round(batch, target, cached)
         for row in np.flatnonzero(before & ~batch.active)[-self.entries :]:
             self.remember(batch, target, int(row), int(cached[row]))
