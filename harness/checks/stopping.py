@@ -157,7 +157,7 @@ def _judge(
     ruled_out: str,
     kind: FaultClass = FaultClass.END,
 ) -> Verdict:
-    """Judge requests that are decoded together, and some of them alone.
+    """Judge some requests alone, and then all of them together.
 
     Those whose first token is the end come last: a decoder that gives an empty answer to them has
     given the others something to be judged by.
@@ -173,7 +173,7 @@ def _judge(
     later = [case for case in supported if not _ends_at_once(case)]
     alone = [[case] for case in later[:: max(1, len(later) // ALONE)]]
     roles: Counter[str] = Counter()
-    for batch in filter(None, [later, *alone, at_once]):
+    for batch in filter(None, [*alone, later, at_once]):
         requests = [case.request for case in batch]
         for case, completion in zip(batch, subject.ask(requests), strict=True):
             if wrong := _wrong(subject, name, case, completion, kind):
