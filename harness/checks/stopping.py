@@ -17,7 +17,7 @@ from harness import oracle
 from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.prompts import looping_prompt, random_prompt
-from harness.checks.reproduce import repro
+from harness.checks.reproduce import Call
 from harness.checks.subject import Subject, check
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
@@ -173,21 +173,13 @@ def _judge(
     later = [case for case in supported if not _ends_at_once(case)]
     alone = [[case] for case in later[:: max(1, len(later) // ALONE)]]
     roles: Counter[str] = Counter()
+    calls: list[Call] = []
     for batch in filter(None, [*alone, later, at_once]):
-        requests = [case.request for case in batch]
-        for case, completion in zip(batch, subject.ask(requests), strict=True):
-            if wrong := _wrong(subject, name, case, completion, kind):
-                if len(batch) > 1 and not _wrong(
-                    subject, name, case, subject.ask_one(case.request), kind
-                ):
-                    return msgspec.structs.replace(
-                        wrong,
-                        message=f"{wrong.message} (in a batch; alone it is right)",
-                        likely_fault="rows of a batch are mixed up",
-                        fault_class=FaultClass.BATCH,
-                        repro=repro(subject, requests),
-                    )
-                return wrong
+        calls.append(Call(tuple(case.request for case in batch)))
+        for case, completion in zip(batch, subject.make(calls[-1]), strict=True):
+            verdict = _verdict(subject, name, case, completion)
+            if verdict is not None:
+                return _blamed(subject, case, greedy.in_short(subject, calls, verdict), kind)
             if completion.rounds and completion.finish_reason != "length":
                 roles[role_of_last(completion)] += 1
     return Verdict(
@@ -204,26 +196,24 @@ def _ends_at_once(case: Case) -> bool:
     return expected is not None and len(expected.tokens) == 1
 
 
-def _wrong(
-    subject: Subject, name: str, case: Case, completion: Completion, kind: FaultClass
-) -> Verdict | None:
-    """What is wrong with an answer, None if nothing is.
-
-    It is the end that is wrong, unless the same request without any goes wrong as well.
-    """
+def _verdict(subject: Subject, name: str, case: Case, completion: Completion) -> Verdict | None:
+    """What is wrong with an answer, None if nothing is."""
     expected = case.expected()
-    if expected is not None and (completion.tokens, completion.finish_reason) == (
-        expected.tokens,
-        expected.finish_reason,
-    ):
+    answer = completion.tokens, completion.finish_reason
+    if expected is not None and answer == (expected.tokens, expected.finish_reason):
         return None
     verdict = greedy.judge(subject, name, case.request, completion)
-    if verdict.passed:
-        return None
+    return None if verdict.passed else verdict
+
+
+def _blamed(subject: Subject, case: Case, verdict: Verdict, kind: FaultClass) -> Verdict:
+    """Name the end as what is wrong, unless the same request goes wrong without any."""
+    if verdict.fault_class or verdict.status is not Status.FAIL:
+        return verdict
     if "position" in verdict.evidence and kind is FaultClass.END:
         endless = case.but(eos=(), stop=(), sampling=Sampling()).request
-        if not greedy.judge(subject, name, endless, subject.ask_one(endless)).passed:
-            return verdict
+        without = greedy.judge(subject, verdict.check, endless, subject.ask_one(endless))
+        kind = kind if without.passed else FaultClass.GREEDY
     return msgspec.structs.replace(verdict, fault_class=kind)
 
 
