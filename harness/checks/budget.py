@@ -25,6 +25,8 @@ class Budget:
     large_tokens : int
         Most tokens of each arm that an e-process may look at on a target of more than ``LARGE``
         parameters.
+    examples : int
+        Calls that a property is tried on.
     seed : int
     alpha : float
         Error level of one statistical test: the run's, shared among its tests.
@@ -36,6 +38,7 @@ class Budget:
     samples: int
     tables: int
     large_tokens: int = 600
+    examples: int = 40
     seed: int = 20261129
     alpha: float = 1e-5
 
@@ -47,6 +50,7 @@ PROFILES: Mapping[str, Budget] = {
         new_tokens=16,
         samples=8_000,
         tables=60,
+        examples=40,
         large_tokens=600,
     ),
     "ci": Budget(
@@ -55,6 +59,7 @@ PROFILES: Mapping[str, Budget] = {
         new_tokens=32,
         samples=20_000,
         tables=200,
+        examples=120,
         large_tokens=700,
     ),
     "nightly": Budget(
@@ -63,6 +68,7 @@ PROFILES: Mapping[str, Budget] = {
         new_tokens=64,
         samples=1_000_000,
         tables=2_000,
+        examples=2_000,
         large_tokens=50_000,
     ),
 }

@@ -10,11 +10,13 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from harness.checks.reproduce import Call
-from harness.checks.subject import Subject
+from harness.checks.reproduce import Call, program
+from harness.checks.subject import MOST_IN_REPRO, Subject
 from harness.contract import Request, Sampling, validate
+from harness.verdict import FaultClass, Verdict
 
 Thing = TypeVar("Thing")
+Found = TypeVar("Found")
 Way = Callable[[Thing], Iterator[Thing]]
 """Smaller things than the one given, the smallest first."""
 
@@ -45,6 +47,53 @@ def smallest(
         return lambda request: (r for r in way(request) if _makes_sense(subject, r))
 
     return _descend(request, [within(way) for way in WAYS], _Tries(still_fails, tries))
+
+
+def in_short(
+    subject: Subject,
+    calls: Sequence[Call],
+    verdict: Verdict,
+    offender: Callable[[Subject, Sequence[Call]], Found | None],
+    judge: Callable[[Subject, Found], Verdict],
+) -> Verdict:
+    """The verdict on the smallest calls found that fail in the same way, and their program.
+
+    Parameters
+    ----------
+    calls : sequence of Call
+        All that were made, the last of which failed.
+    verdict : Verdict
+        On that one.
+    offender : callable
+        Makes calls on a decoder; what is wrong with the last answer in the same way, or None.
+    judge : callable
+        The verdict on that.
+    """
+    fewest = reproduced(subject, calls, lambda on, some: offender(on, some) is not None)
+    found = offender(anew := subject.anew(), fewest) if fewest else None
+    if found is None:
+        message = f"{verdict.message} (not again when asked again)"
+        return replace(verdict, message=message, repro=program(subject, calls[-MOST_IN_REPRO:]))
+    verdict = replace(judge(anew, found), repro=program(subject, fewest))
+    *before, last = fewest
+    if before:
+        closed = any(call.pieces for call in before)
+        return replace(
+            verdict,
+            message=f"{verdict.message} (after {len(before)} other calls; alone it is right)",
+            likely_fault=f"{'a closed stream' if closed else 'an earlier call'} leaves its state",
+            fault_class=FaultClass.STREAM if closed else FaultClass.CACHE,
+        )
+    if len(last.requests) > 1:
+        return replace(
+            verdict,
+            message=f"{verdict.message} (in a batch; alone it is right)",
+            likely_fault="rows of a batch are mixed up",
+            fault_class=FaultClass.BATCH,
+        )
+    if len(calls[-1].requests) > 1:
+        return replace(verdict, message=f"{verdict.message} (alone as in a batch)")
+    return verdict
 
 
 def reproduced(
