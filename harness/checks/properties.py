@@ -1,0 +1,233 @@
+"""Any request, and any sequence of them: Hypothesis draws, and what is certain is judged.
+
+Hypothesis only draws: a p-value never sits here, and what fails is made smaller by ``minimise``,
+which asks no oftener than it may and knows that earlier calls may have spoilt a decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from msgspec.structs import replace
+
+from harness import oracle
+from harness.checks import certain, minimise
+from harness.checks.budget import Budget
+from harness.checks.certain import Wrong
+from harness.checks.prompts import random_prompt
+from harness.checks.reproduce import Call
+from harness.checks.requests import GREEDY, HOT, requests, token_lists
+from harness.checks.subject import Refused, Subject, check
+from harness.contract import Completion, Request
+from harness.verdict import Status, Verdict
+from reference_impl.autoregressive import finished
+
+STEPS = 10  # calls of one sequence
+LARGEST = 256  # ids of a vocabulary over which grammars are drawn
+
+
+class Session:
+    """Calls on one decoder, each answer judged, up to the first that is wrong.
+
+    Attributes
+    ----------
+    calls : list of Call
+    answered : list of (Request, Completion)
+        All rows that were decoded to their end.
+    wrong : Wrong or None
+        With the last of the calls.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.calls: list[Call] = []
+        self.answered: list[tuple[Request, Completion]] = []
+        self.wrong: Wrong | None = None
+        self._seeded: dict[str, list[int]] = {}
+
+    def make(self, *asked: Request, pieces: int | None = None) -> None:
+        """Make one more call; nothing, once something was wrong."""
+        if self.wrong:
+            return
+        self.calls.append(call := Call(asked, pieces))
+        try:
+            completions = self.subject.make(call)
+        except Refused as error:
+            self.wrong = Wrong("refused", str(error), error.requests[0])
+            return
+        for request, completion in zip(asked, completions, strict=True):
+            if pieces is not None:
+                self.wrong = self._wrong_beginning(request, completion.tokens)
+            else:
+                self.answered.append((request, completion))
+                self.wrong = certain.wrong(self.subject, request, completion)
+            if self.wrong:
+                return
+        if len(asked) == 1 and pieces is None:
+            self.wrong = self._wrong_seed(asked[0], completions[0])
+
+    def _wrong_beginning(self, request: Request, tokens: list[int]) -> Wrong | None:
+        """What came of a stream before it was closed is judged as if no more had been wanted."""
+        if not tokens:
+            return None
+        request = replace(request, max_new_tokens=len(tokens))
+        reason = finished(tokens, request) or "length"
+        found = Completion(tokens=tokens, finish_reason=reason)
+        return certain.wrong_ids(self.subject.pair, request, found)
+
+    def _wrong_seed(self, request: Request, completion: Completion) -> Wrong | None:
+        """A request with a seed gives the same ids whenever it is asked alone."""
+        if request.sampling.greedy or request.seed is None:
+            return None
+        first = self._seeded.setdefault(repr(request), completion.tokens)
+        if completion.tokens == first:
+            return None
+        says = f"seed {request.seed} gave other ids before"
+        return Wrong("seed", says, request, completion, {"first": first})
+
+
+def _drawn(subject: Subject, budget: Budget) -> st.SearchStrategy[Request]:
+    """Requests within the declared capabilities; their ends are ids that the target likes."""
+    pair, declared = subject.pair, set(subject.decoder.capabilities)
+    if pair.vocab_size > LARGEST:
+        declared.discard("grammar")
+    temperatures = [GREEDY] * ("greedy" in declared) + [HOT] * ("sampling" in declared)
+    likely = oracle.greedy_path(pair, random_prompt(pair, 4, budget.seed), 24)
+    ends = st.sampled_from(sorted(set(likely)))
+    return requests(pair.vocab_size, st.one_of(temperatures), budget.new_tokens, declared, ends)
+
+
+def _settings(examples: int) -> hypothesis.settings:
+    return hypothesis.settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        phases=[Phase.generate],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@check("properties.requests")
+def any_request(subject: Subject, budget: Budget) -> Verdict:
+    """Whole requests, alone and in small batches: every parameter beside every other.
+
+    Prompt, length, K, temperature, filters, penalties, bias, grammar, EOS, stop sequences,
+    min_new_tokens, seed, logprobs, speculation. One with a seed is asked twice.
+    """
+    name, session = "properties.requests", Session(subject)
+    if unsupported := _neither_greedy_nor_sampled(subject, name):
+        return unsupported
+    most = 3 if "batch" in subject.decoder.capabilities else 1
+
+    @hypothesis.seed(budget.seed)
+    @_settings(budget.examples)
+    @given(st.lists(_drawn(subject, budget), min_size=1, max_size=most))
+    def ask(batch: list[Request]) -> None:
+        session.make(*batch)
+        if len(batch) == 1 and batch[0].seed is not None and not batch[0].sampling.greedy:
+            session.make(*batch)
+
+    ask()
+    return _conclusion(session, name)
+
+
+@check("properties.sequences")
+def any_sequence(subject: Subject, budget: Budget) -> Verdict:
+    """Calls on one decoder in any order: nothing that one leaves behind may spoil another.
+
+    One request, a batch, a stream that is closed early, a second turn that goes on from an
+    earlier answer, the same request once more, and with another K or without speculation.
+    """
+    name, session = "properties.sequences", Session(subject)
+    if unsupported := _neither_greedy_nor_sampled(subject, name):
+        return unsupported
+    machine = hypothesis.seed(budget.seed)(_machine(session, _drawn(subject, budget)))
+    settings = _settings(-(-budget.examples // STEPS))
+    run_state_machine_as_test(machine, settings=settings)
+    return _conclusion(session, name)
+
+
+def _machine(session: Session, drawn: st.SearchStrategy[Request]) -> type[RuleBasedStateMachine]:
+    pair, declared = session.subject.pair, session.subject.decoder.capabilities
+    answered = precondition(lambda self: bool(session.answered))
+    which = st.integers(0, 2**16)
+
+    def earlier(number: int) -> tuple[Request, Completion]:
+        return session.answered[-1 - number % len(session.answered)]
+
+    class Calls(RuleBasedStateMachine):
+        @rule(request=drawn)
+        def one(self, request: Request) -> None:
+            session.make(request)
+
+        @precondition(lambda self: "batch" in declared)
+        @rule(batch=st.lists(drawn, min_size=2, max_size=3))
+        def several(self, batch: list[Request]) -> None:
+            session.make(*batch)
+
+        @precondition(lambda self: "stream" in declared)
+        @rule(request=drawn, pieces=st.integers(1, 3))
+        def closed_stream(self, request: Request, pieces: int) -> None:
+            session.make(request, pieces=pieces)
+
+        @answered
+        @rule(number=which, more=token_lists(pair.vocab_size, 1, 3))
+        def next_turn(self, number: int, more: tuple[int, ...]) -> None:
+            request, completion = earlier(number)
+            longer = (*request.prompt, *completion.tokens, *more)
+            if len(longer) + request.max_new_tokens <= pair.context_length:
+                session.make(replace(request, prompt=longer))
+
+        @answered
+        @rule(number=which)
+        def once_more(self, number: int) -> None:
+            session.make(earlier(number)[0])
+
+        @answered
+        @rule(number=which, k=st.integers(1, 8), speculate=st.booleans())
+        def otherwise(self, number: int, k: int, speculate: bool) -> None:
+            request = earlier(number)[0]
+            session.make(
+                replace(request, draft_tokens=k, speculate=speculate or "plain" not in declared)
+            )
+
+    return Calls
+
+
+def _neither_greedy_nor_sampled(subject: Subject, name: str) -> Verdict | None:
+    if subject.decoder.capabilities & {"greedy", "sampling"}:
+        return None
+    message = "the decoder declares neither greedy nor sampling"
+    return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+
+
+def _conclusion(session: Session, name: str) -> Verdict:
+    subject, wrong = session.subject, session.wrong
+    if wrong is None:
+        requests = [request for call in session.calls for request in call.requests]
+        needed = {name for request in requests for name in request.capabilities()}
+        return Verdict(
+            check=name,
+            status=Status.PASS,
+            message=f"{len(session.calls)} drawn calls were answered as they may be",
+            ruled_out="a wrong greedy id, an impossible token, a wrong end, rounds that do not add "
+            f"up, a seed that does not repeat; drawn from: {', '.join(sorted(needed))}",
+            evidence={"calls": len(session.calls)},
+        )
+
+    def offender(on: Subject, calls: Sequence[Call]) -> Wrong | None:
+        again = Session(on)
+        for call in calls:
+            again.make(*call.requests, pieces=call.pieces)
+        same = again.wrong and again.wrong.kind == wrong.kind and len(again.calls) == len(calls)
+        return again.wrong if same else None
+
+    def judge(on: Subject, found: Wrong) -> Verdict:
+        return certain.verdict_on(on, name, found)
+
+    return minimise.in_short(subject, session.calls, judge(subject, wrong), offender, judge)
