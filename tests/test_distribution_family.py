@@ -22,7 +22,7 @@ from harness.checks.continuations import Laws, conditional_laws, position
 from harness.checks.subject import Subject
 from harness.contract import Completion, Request, Round, Sampling
 from harness.models import ModelPair, load_pair
-from harness.verdict import Status, Verdict
+from harness.verdict import FaultClass, Status, Verdict
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.drafters.model import ModelDrafter
@@ -281,9 +281,10 @@ def test_rounds_that_do_not_add_up_are_left_out() -> None:
 
 
 def test_over_acceptance_is_named() -> None:
-    verdict = verdict_of(MUTANTS["over_accept"](load("micro")))
+    verdict = verdict_of(MUTANTS["over_accept_subtle"](load("micro")))
     assert verdict.status is Status.FAIL
-    assert verdict.likely_fault.startswith("over-acceptance")
+    assert verdict.likely_fault.startswith("drafts are accepted with probability min(1, 1.1 p/q)")
+    assert verdict.fault_class is FaultClass.ACCEPTANCE
 
 
 # --- laws and tables ----------------------------------------------------------------------------

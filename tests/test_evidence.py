@@ -83,14 +83,14 @@ def test_the_certificate_shrinks_with_the_budget() -> None:
 NAMES = {
     "accept_all": "comes from the draft, unverified",
     "resample_from_target": "from the target instead of the residual",
-    "over_accept": "min(1, 1.1 p/q)",
+    "over_accept_subtle": "min(1, 1.1 p/q)",
     "bonus_from_draft": "comes from the draft, unverified",
 }
 
 
 @pytest.mark.parametrize("name", [*NAMES, "off_by_one_row", "no_rollback"])
 def test_a_mutant_fails_and_is_named(name: str) -> None:
-    pair = "tiny" if name == "over_accept" else "tiny-bad"
+    pair = "tiny" if name == "over_accept_subtle" else "tiny-bad"
     budget = dataclasses.replace(BUDGET, samples=20_000)
     verdict = judge(MUTANTS[name](load(pair)), pair, budget=budget)
     assert verdict.status is Status.FAIL

@@ -5,22 +5,16 @@ from __future__ import annotations
 import pytest
 
 from harness.checks.places import AFTER, NAMES, PLACE, ROLE, places
-from harness.contract import Completion, Round
+from harness.contract import Round
 
 
 def labels(tokens: int, *rounds: tuple[int, int]) -> dict[str, list[int]]:
     """Of an output of so many tokens and (drafted, accepted) rounds."""
-    return places(
-        Completion(
-            tokens=[0] * tokens,
-            finish_reason="length",
-            rounds=[Round(drafted, accepted) for drafted, accepted in rounds],
-        )
-    )
+    return places([0] * tokens, [Round(drafted, accepted) for drafted, accepted in rounds])
 
 
 def test_no_rounds_no_labels() -> None:
-    assert places(Completion(tokens=[1, 2], finish_reason="length")) == {}
+    assert places([1, 2], None) == {}
 
 
 def test_by_hand() -> None:

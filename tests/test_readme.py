@@ -48,7 +48,7 @@ def test_the_decoder_of_the_readme_passes(tmp_path: Path) -> None:
 def test_the_known_wrong_decoder_of_the_readme_fails() -> None:
     done = run(sys.executable, "-m", *commands()[3].split(), cwd=ROOT)
     assert done.returncode == 1
-    assert "likely fault: over-acceptance by a factor of 1.1" in done.stdout
+    assert "likely fault: drafts are accepted with probability min(1, 1.5 p/q)" in done.stdout
 
 
 def test_the_report_command_runs_with_arguments(tmp_path: Path) -> None:

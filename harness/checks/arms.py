@@ -203,12 +203,12 @@ class TwoArms:
         answers = [
             oracle.Answer(
                 request,
-                completion.tokens,
-                completion.logprobs if self.logprobs else None,
+                c.tokens,
+                c.logprobs if self.logprobs else None,
                 arm.earlier[i] if arm.earlier else (),
-                {"task": self.prompts[i][0], "row": i, **places(completion)},
+                {"task": self.prompts[i][0], "row": i, **places(c.tokens, c.rounds)},
             )
-            for i, (request, completion) in enumerate(zip(requests, completions, strict=True))
+            for i, (request, c) in enumerate(zip(requests, completions, strict=True))
         ]
         # The tilt of each arm has learned something else: as a score it would not be the same one.
         fixed = len(arm.process.fixed)

@@ -10,25 +10,27 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
 
 from harness import oracle
-from harness.checks import members
+from harness.checks import members, naming
 from harness.checks.budget import Budget
 from harness.checks.continuations import TOKENS as TOKENS
-from harness.checks.continuations import Floats, Laws
 from harness.checks.members import Ints, Member, Sample
+from harness.checks.places import places
 from harness.checks.plan import EFFECT as EFFECT
 from harness.checks.plan import EFFECT_OF_ANY_DRAFT as EFFECT_OF_ANY_DRAFT
 from harness.checks.plan import POWER, Plan
 from harness.checks.prompts import random_prompt
 from harness.checks.subject import Subject, check
 from harness.contract import Request, Sampling
+from harness.models import ModelPair
 from harness.stats import chi_square
+from harness.stats.eprocess import EProcess
+from harness.stats.experts import NAMED, of_sampling
 from harness.verdict import FaultClass, Status, Verdict
 
 SETTINGS: Mapping[str, Sampling] = {
@@ -37,6 +39,7 @@ SETTINGS: Mapping[str, Sampling] = {
     "T=0.7 top_k=5 top_p=0.9": Sampling(temperature=0.7, top_k=5, top_p=0.9),
     "T=1 min_p=0.1": Sampling(temperature=1.0, min_p=0.1),
 }
+CONVINCING = math.log(1e3)  # that a named fault must be likelier than none
 
 
 @check("distribution.family", "sampling")
@@ -48,31 +51,8 @@ def family(subject: Subject, budget: Budget, setting: str, draft_tokens: int) ->
     ``POWER`` at its share of alpha, or the profile's limit, which holds for each arm, if that is
     less. The arms share alpha: a right decoder is called wrong, or its oracle, at most that often.
     """
-    return judge(subject, "distribution.family", budget, setting, SETTINGS[setting], draft_tokens)
-
-
-def judge(
-    subject: Subject,
-    name: str,
-    budget: Budget,
-    setting: str,
-    sampling: Sampling,
-    draft_tokens: int,
-    fault_class: FaultClass | None = None,
-) -> Verdict:
-    """What ``family`` does, under any sampling parameters.
-
-    Parameters
-    ----------
-    name : str
-        Of the check that asks.
-    setting : str
-        The parameters in words.
-    fault_class : FaultClass or None
-        What a FAIL is put down to.
-    """
     pair = subject.pair
-    conclude = functools.partial(Verdict, check=name)
+    conclude = functools.partial(Verdict, check="distribution.family")
     if pair.vocab_size**TOKENS > oracle.ENUMERABLE:
         message = f"pair {pair.name} is too large to enumerate: use --pair micro"
         return conclude(status=Status.UNSUPPORTED, message=message)
@@ -80,7 +60,7 @@ def judge(
         prompt=random_prompt(pair, 3, budget.seed),
         # One more than is looked at: the last token of a request is never drafted.
         max_new_tokens=max(TOKENS, draft_tokens + 2) + 1,
-        sampling=sampling,
+        sampling=SETTINGS[setting],
         draft_tokens=draft_tokens,
     )
     if not subject.supports(request):
@@ -113,12 +93,13 @@ def judge(
         found = f"{spec.rejected}; {blame}" if spec.rejected else f"{blame}; {control.rejected}"
         return conclude(status=Status.ERROR, message=f"{found} {where}", evidence=evidence)
     if spec.rejected:
+        likely, named = _named(subject, plan, sample, spec)
         return conclude(
             status=Status.FAIL,
             message=f"{spec.rejected} {where}",
             evidence=evidence,
-            likely_fault=_likeliest(spec, plan.laws),
-            fault_class=fault_class,
+            likely_fault=likely,
+            fault_class=named,
         )
     if not plan.visible:
         return conclude(
@@ -155,7 +136,8 @@ class _Arm:
     def of(
         cls, plan: Plan, sample: Sample, starts: Ints | None, subject: Subject, budget: Budget
     ) -> _Arm:
-        if outside := _impossible(subject, plan, sample):
+        outputs = [*sample.outputs, *sample.longer]
+        if outside := impossible(subject.pair, plan.request, outputs):
             return cls([], outside)
         found = list(_members(plan, sample, starts, subject, budget))
         results = {name: (r, m) for m in found for name, r in m.results().items()}
@@ -194,12 +176,12 @@ def _members(
     yield from members.of_calls(sample.calls, plan.laws.first)
 
 
-def _impossible(subject: Subject, plan: Plan, sample: Sample) -> str:
+def impossible(pair: ModelPair, request: Request, outputs: Sequence[Ints]) -> str:
     """Tokens of probability zero, in words; at the border of a filter noise is no proof."""
-    outputs = [*sample.outputs.tolist(), *sample.longer.tolist()]
-    distinct = [oracle.Answer(plan.request, tokens) for tokens in sorted(set(map(tuple, outputs)))]
+    distinct = sorted({tuple(output.tolist()) for output in outputs})
+    answers = [oracle.Answer(request, tokens) for tokens in distinct]
     found = 0
-    for rows in oracle.score(subject.pair, distinct, draft=False):
+    for rows in oracle.score(pair, answers, draft=False):
         assert rows.near is not None
         found += int(((rows.here.p.squeeze(1) == 0) & ~rows.near).sum())
     if not found:
@@ -207,22 +189,29 @@ def _impossible(subject: Subject, plan: Plan, sample: Sample) -> str:
     return f"tokens of probability zero were emitted ({found} in {len(distinct)} different outputs)"
 
 
-def _likeliest(arm: _Arm, laws: Laws) -> str:
-    """The named fault under which these counts are likeliest, or those the members are for.
+def _named(
+    subject: Subject, plan: Plan, sample: Sample, arm: _Arm
+) -> tuple[str, FaultClass | None]:
+    """What the members are for that reject, or the named fault that makes the tokens likeliest.
 
-    The latter only if the first tokens are right: wrong ones show in pairs of them as well.
+    The former only if the first tokens are right: wrong ones show in pairs of them as well.
     """
-    if not arm.members:
-        return ""
-    counts = arm.members[0].counts
-    floor = 1e-12  # a law that forbids what was seen is out, but stays comparable
+    if arm.failing and all(member.hint for member in arm.failing):
+        return "; or ".join(member.hint for member in arm.failing), arm.failing[0].kind
+    named = (*NAMED, *of_sampling(plan.request.sampling))
+    process = EProcess(named, q=True, tilt=False, alpha=plan.alpha)
+    for rows in oracle.score(subject.pair, list(_answers(plan.request, sample))):
+        process.update(rows)
+    decision = process.decision()
+    if not decision.impossible and decision.expert_log_wealth < CONVINCING:
+        return "", None
+    return naming.likely(decision), naming.fault_class(process, decision)
 
-    def score(candidate: Floats) -> float:
-        return float(counts @ np.log(np.maximum(candidate, floor)))
 
-    best = max(laws.alternatives, key=lambda name: score(laws.alternatives[name]))
-    gain = score(laws.alternatives[best]) - score(laws.joint)
-    if gain > np.log(1e3):
-        return f"{best} (10^{gain / np.log(10):.0f} times likelier than the target's law)"
-    hints = [member.hint for member in arm.failing]
-    return "; or ".join(hints) if all(hints) else ""
+def _answers(request: Request, sample: Sample) -> Iterator[oracle.Answer]:
+    """All outputs, with the places of their tokens where rounds are reported."""
+    for row, tokens in enumerate(sample.longer.tolist()):
+        labels = places(tokens, sample.rounds[row]) if sample.rounds is not None else {}
+        yield oracle.Answer(request, tokens, labels=labels)
+    for tokens in sample.outputs[len(sample.longer) :].tolist():
+        yield oracle.Answer(request, tokens)

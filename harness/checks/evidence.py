@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from harness.bench.workload import TASKS
 from harness.checks.arms import CONFIDENCE_ALPHA, POWER, TwoArms
 from harness.checks.budget import Budget
+from harness.checks.naming import fault_class, likely
 from harness.checks.places import NAMES
 from harness.checks.subject import Subject, check
 from harness.contract import Sampling
@@ -69,6 +70,7 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
                 f"nothing tells its two arms apart: speculation is not to blame {about}"
             ),
             likely_fault=f"of both arms: {control.expert.says}",
+            fault_class=control.expert.kind,
             evidence=found,
         )
     if arms.rejected:
@@ -85,6 +87,7 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             status=Status.FAIL,
             message=message,
             likely_fault=likely(decision),
+            fault_class=fault_class(arms.speculative.process, decision),
             evidence=found | {"where": where(arms)},
         )
     if decision.rejected:
@@ -126,15 +129,6 @@ def reason(decision: Decision) -> str:
     return f"the evidence reached 10^{decision.log_wealth / math.log(10):.1f} to 1" + (
         f", the error level after {decision.crossed_at} tokens" if decision.crossed_at else ""
     )
-
-
-def likely(decision: Decision) -> str:
-    """The leading expert's fault, with how much likelier it makes the tokens."""
-    times = decision.expert_log_wealth / math.log(10)
-    unsure = "" if decision.settled else "; others are nearly as likely"
-    if decision.impossible:
-        return f"{decision.expert.says} (which allows those tokens{unsure})"
-    return f"{decision.expert.says} (10^{times:.0f} times likelier than the target's law{unsure})"
 
 
 def where(arms: TwoArms) -> dict[str, dict[str, str]]:

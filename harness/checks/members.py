@@ -18,6 +18,7 @@ from harness.checks.continuations import TOKENS, Floats, Laws, position
 from harness.contract import Request, Round
 from harness.models import ModelPair
 from harness.stats import chi_square, pit
+from harness.verdict import FaultClass
 
 Ints = NDArray[np.int64]
 STATISTICS = ("pearson", "log-likelihood")
@@ -61,6 +62,8 @@ class Member:
         What that is a share of.
     hint : str
         The fault that this member is for.
+    kind : FaultClass or None
+        The part of a decoder that has it.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Member:
     direction: Floats
     share: str
     hint: str = ""
+    kind: FaultClass | None = None
 
     def results(self) -> dict[str, chi_square.Result]:
         """Each statistic's test."""
@@ -118,6 +122,7 @@ def of_lag(sample: Sample, laws: Laws, lag: int, vocab: int) -> Iterator[Member]
             np.diag(laws.first).ravel(),
             f"outputs that repeat token 0 at token {lag}",
             "a round reuses the noise of the one before",
+            FaultClass.RANDOMNESS,
         )
 
 
@@ -132,6 +137,7 @@ def of_calls(calls: Ints, first: Floats) -> Iterator[Member]:
             same,
             "answers that repeat the call before",
             "the generator is restarted, or shared between calls",
+            FaultClass.RANDOMNESS,
         )
     rows = calls.shape[1] // 2 * 2
     if calls[:, :rows].size:
@@ -142,6 +148,7 @@ def of_calls(calls: Ints, first: Floats) -> Iterator[Member]:
             same,
             "answers that repeat the row before",
             "rows of a batch share their noise",
+            FaultClass.RANDOMNESS,
         )
 
 
@@ -184,6 +191,7 @@ def of_rounds(
             pit.bin_probabilities(contexts, p[row, at[row] - 1]),
             "tokens that follow the law of the token before",
             f"what a round with {accepted} accepted tokens leaves to the next one",
+            FaultClass.CACHE,
         )
 
 

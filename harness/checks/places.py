@@ -6,9 +6,9 @@ drafts before it were accepted, is settled by the tokens before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from harness.contract import Completion
+from harness.contract import Round
 
 PLACE, ROLE, AFTER = "place in the round", "draft or bonus", "round after"
 NAMES: Mapping[str, Mapping[int, str]] = {
@@ -17,7 +17,7 @@ NAMES: Mapping[str, Mapping[int, str]] = {
 }
 
 
-def places(completion: Completion) -> dict[str, list[int]]:
+def places(tokens: Sequence[int], rounds: Sequence[Round] | None) -> dict[str, list[int]]:
     """Labels of every token; none where no rounds are reported.
 
     Returns
@@ -29,15 +29,15 @@ def places(completion: Completion) -> dict[str, list[int]]:
         tokens, and in the first round. Where nothing was drafted, nothing was accepted or
         rejected either: -1.
     """
-    if completion.rounds is None:
+    if rounds is None:
         return {}
     labels: dict[str, list[int]] = {PLACE: [], ROLE: [], AFTER: []}
     after = -1
-    for entry in completion.rounds:
+    for entry in rounds:
         for place in range(entry.accepted + 1):
             labels[PLACE].append(place)
             labels[ROLE].append(int(place == entry.drafted) if entry.drafted else -1)
             labels[AFTER].append(after if place == 0 else -1)
         after = int(entry.accepted == entry.drafted) if entry.drafted else -1
-    n = len(completion.tokens)  # the last round may have been cut, and rounds may not add up
+    n = len(tokens)  # the last round may have been cut, and rounds may not add up
     return {name: (values + [-1] * n)[:n] for name, values in labels.items()}

@@ -6,7 +6,7 @@ the target's law is what a bet on it pays, so under the target's law it pays 1 o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,6 +17,7 @@ from harness.contract import Sampling
 from harness.stats import faults
 from harness.stats.faults import Law, reparametrised, with_parameters
 from harness.stats.rows import View
+from harness.verdict import FaultClass
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Expert:
     law: Law = field(repr=False)
     needs: frozenset[str] = frozenset()
 
+    @property
+    def kind(self) -> FaultClass | None:
+        """The part of a decoder that has such faults; None where several have."""
+        return KINDS.get(self.family)
+
 
 def _family(
     name: str,
@@ -54,6 +60,19 @@ def _family(
         for value in values
     ]
 
+
+KINDS: Mapping[str, FaultClass] = {
+    "leak": FaultClass.ACCEPTANCE,
+    "over-accept": FaultClass.ACCEPTANCE,
+    "resample": FaultClass.RESIDUAL,
+    "residual": FaultClass.RESIDUAL,
+    "proposal": FaultClass.PROPOSAL,
+    "temperature": FaultClass.PARAMETERS,
+    "sharpen": FaultClass.PARAMETERS,
+    "parameters": FaultClass.PARAMETERS,
+    "shifted row": FaultClass.ACCEPTANCE,
+    "replay": FaultClass.RANDOMNESS,
+}
 
 LEAKS = (0.01, 0.03, 0.1, 0.3, 0.9)
 POWERS = (0.5, 0.8, 0.95, 0.99, 0.997, 1.003, 1.01, 1.05, 1.25, 2.0)
