@@ -159,7 +159,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True
     draft_tokens : int
         K, the proposed tokens of one round, at least 1.
     logprobs : bool
-        Asks for the log probability of every new token under its sampling law.
+        Asks for the log probability of every new token under its sampling law; at temperature 1
+        where that is greedy.
     """
 
     prompt: tuple[int, ...]

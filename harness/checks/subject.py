@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, cast
@@ -14,9 +15,9 @@ import msgspec
 from harness.adapters import DecoderError, load_decoder
 from harness.checks.reproduce import Call, rerun
 from harness.checks.reproduce import repro as repro
-from harness.contract import Completion, Decoder, Request, Round, StreamingDecoder
+from harness.contract import Completion, Decoder, Metrics, Request, Round, StreamingDecoder
 from harness.models import ModelPair
-from harness.verdict import Status, Verdict
+from harness.verdict import FaultClass, Status, Verdict
 
 Parameters = ParamSpec("Parameters")
 MOST_IN_REPRO = 32  # requests
@@ -65,11 +66,35 @@ class Subject:
             answer = type(completions).__name__
             if isinstance(completions, list):
                 answer = f"{len(completions)} completions"
-            raise Refused(f"{len(requests)} requests were answered by a {answer}", requests)
+            raise Malformed(f"{len(requests)} requests were answered by a {answer}", requests)
         for request, completion in zip(requests, completions, strict=True):
             if problem := malformed(request, completion, self.pair.vocab_size):
-                raise Refused(f"malformed output: {problem}", [request])
+                raise Malformed(f"malformed output: {problem}", [request])
+        if problem := disordered(requests, completions):
+            raise Malformed(problem, requests)
         return completions
+
+    def stream(self, request: Request) -> list[list[int]]:
+        """The pieces of a stream that is read to its end.
+
+        Raises
+        ------
+        Refused
+            If it raises, or yields anything but lists of token ids.
+        """
+        stream = cast(StreamingDecoder, self.decoder).stream
+        try:
+            pieces = list(stream(request))
+        except Exception as error:
+            problem = f"the stream raised {type(error).__name__}: {error}"
+            raise Refused(problem, [request]) from error
+        for piece in pieces:
+            if not isinstance(piece, list):
+                problem = f"a piece is a {type(piece).__name__}, not a list"
+                raise Malformed(f"malformed stream: {problem}", [request])
+            if problem := no_token(piece, self.pair.vocab_size):
+                raise Malformed(f"malformed stream: {problem}", [request])
+        return pieces
 
     def take(self, request: Request, pieces: int) -> list[int]:
         """The tokens in the first pieces of a stream, which is then closed."""
@@ -108,6 +133,10 @@ class Refused(Exception):
         self.requests = requests
 
 
+class Malformed(Refused):
+    """Requests whose answer is not in the contract's form."""
+
+
 def malformed(request: Request, completion: Completion, vocab: int) -> str:
     """What is wrong with the form of a completion, empty if nothing is."""
     if not isinstance(completion, Completion):
@@ -116,24 +145,51 @@ def malformed(request: Request, completion: Completion, vocab: int) -> str:
         return f"tokens are a {type(completion.tokens).__name__}, not a list"
     if not completion.tokens:
         return "no tokens were generated"
-    for token in completion.tokens:
-        if type(token) is not int:
-            return f"token {token!r} is a {type(token).__name__}, not an int"
-        if not 0 <= token < vocab:
-            return f"token {token} is outside the vocabulary 0..{vocab - 1}"
+    if problem := no_token(completion.tokens, vocab):
+        return problem
     if completion.finish_reason not in ("eos", "stop", "length"):
         return f"finish_reason is {completion.finish_reason!r}"
     if request.logprobs:
         values = completion.logprobs
         if values is None or len(values) != len(completion.tokens):
             return "logprobs were asked for, and there is not one for every token"
-        numbers = all(isinstance(value, (int, float)) for value in values)
-        if not (numbers and all(value <= 1e-4 for value in values)):  # which NaN is not either
-            return "a log probability is above 0 or not a number"
+        for value in values:
+            if not isinstance(value, (int, float)) or not -math.inf < value <= 1e-4:  # nor is NaN
+                return f"log probability {value!r} is above 0, infinite or not a number"
     rounds = completion.rounds
     if rounds is not None and not all(isinstance(entry, Round) for entry in rounds):
         return "rounds are not a list of Round"
+    if completion.metrics is not None and not isinstance(completion.metrics, Metrics):
+        return f"metrics are a {type(completion.metrics).__name__}, not Metrics"
     return ""
+
+
+def no_token(tokens: Sequence[object], vocab: int) -> str:
+    """Which of the tokens is none, empty if all are."""
+    for token in tokens:
+        if type(token) is not int:
+            return f"token {token!r} is a {type(token).__name__}, not an int"
+        if not 0 <= token < vocab:
+            return f"token {token} is outside the vocabulary 0..{vocab - 1}"
+    return ""
+
+
+def disordered(requests: Sequence[Request], completions: Sequence[Completion]) -> str:
+    """Whether answers have come in another order than their requests, empty if not.
+
+    It shows where nothing but max_new_tokens may end an output, in lengths that are all there and
+    not where they belong.
+    """
+    if any(request.eos or request.stop for request in requests):
+        return ""
+    asked = [request.max_new_tokens for request in requests]
+    got = [len(completion.tokens) for completion in completions]
+    if got == asked or sorted(got) != sorted(asked):
+        return ""
+    return (
+        "the answers come in another order than the requests: max_new_tokens are "
+        f"{', '.join(map(str, asked[:8]))}, the answers have {', '.join(map(str, got[:8]))} tokens"
+    )
 
 
 Check = Callable[Concatenate[Subject, Parameters], Verdict]
@@ -163,6 +219,7 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
                     check=name,
                     status=Status.ERROR,
                     message=str(error),
+                    fault_class=FaultClass.CONTRACT if isinstance(error, Malformed) else None,
                     repro=repro(subject, error.requests[:MOST_IN_REPRO]),
                 )
             if verdict.status in (Status.FAIL, Status.ERROR) and not verdict.repro:
