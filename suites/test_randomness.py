@@ -13,3 +13,9 @@ def test_seed(subject, budget, conclude):
 @pytest.mark.pairs("tiny")
 def test_unseeded(subject, budget, conclude):
     conclude(randomness.unseeded(subject, budget))
+
+
+@pytest.mark.statistical
+@pytest.mark.pairs("micro", "micro-bad")
+def test_seeds(subject, budget, conclude):
+    conclude(randomness.seeds(subject, budget))

@@ -3,64 +3,201 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from harness.checks import greedy
+from harness import oracle
+from harness.checks import greedy, randomness
 from harness.checks.budget import Budget
 from harness.checks.prompts import lengths, random_prompt, repetitive_prompt
-from harness.checks.reproduce import Call
-from harness.checks.subject import Subject, check
-from harness.contract import Request, Sampling
-from harness.verdict import Status, Verdict
+from harness.checks.reproduce import Call, program
+from harness.checks.subject import Refused, Subject, check
+from harness.contract import Completion, Request, Sampling
+from harness.verdict import FaultClass, Status, Verdict
 
-_NAME = "batching.rows"
+COPIES = 8  # of every row, in the large batch
+TRIES = 4  # sets of seeds, of which two must differ in company: rounding may once
+DECODER_RAISED = "{} (in a batch of {}; alone each of its requests is answered)"
 
 
-def _requests(subject: Subject, budget: Budget) -> list[Request]:
-    """Rows unlike each other in prompt, length, K and end, so that they fall out of step."""
-    pair, rng = subject.pair, random.Random(budget.seed)
-    k = max(budget.draft_tokens)
+@check("batching.rows", "greedy", "batch")
+def rows(subject: Subject, budget: Budget) -> Verdict:
+    """Greedy rows equal plain decoding in any company.
+
+    Rows that differ in prompt, length, K and whether they are drafted, so that they fall out of
+    step: in their order and reversed, each beside a sampled row, many copies of all of them
+    shuffled, and a batch of one.
+    """
+    requests = list(_ragged(subject, budget))
+    batches = [requests, requests[::-1]]
+    if "sampling" in subject.decoder.capabilities:
+        beside = [
+            msgspec.structs.replace(r, sampling=Sampling(temperature=0.8 + 0.1 * i))
+            for i, r in enumerate(requests)
+        ]
+        batches.append([row for both in zip(beside, requests, strict=True) for row in both])
+    many = COPIES * requests
+    random.Random(budget.seed).shuffle(many)
+    return _judge(
+        subject,
+        "batching.rows",
+        [*batches, many, requests[:1]],
+        "any differing token of a greedy row in ragged, permuted and mixed batches, in one of "
+        f"{len(many)} rows and in one of a single row",
+    )
+
+
+@check("batching.ends", "greedy", "batch")
+def ends(subject: Subject, budget: Budget) -> Verdict:
+    """Rows that end in different rounds, at EOS, stop sequence or length, end as they do alone.
+
+    Some of them go on when most have ended, the first rows in one batch and the last in the other.
+    """
+    pair, n = subject.pair, budget.new_tokens
     requests = []
+    for seed in range(4):
+        prompt = random_prompt(pair, 3 + 2 * seed, budget.seed + seed)
+        path = oracle.greedy_path(pair, prompt, n)
+        whole = Request(prompt=prompt, max_new_tokens=n, draft_tokens=max(budget.draft_tokens))
+        for offset in (seed, n // 4 + seed, n // 2 + seed):
+            ending = [
+                msgspec.structs.replace(whole, eos=(path[offset],)),
+                msgspec.structs.replace(whole, stop=(tuple(path[offset : offset + 2]),)),
+                msgspec.structs.replace(whole, max_new_tokens=offset + 1),
+            ]
+            requests += [request for request in ending if subject.supports(request)]
+        requests.append(whole)
+    return _judge(
+        subject,
+        "batching.ends",
+        [requests, requests[::-1]],
+        "a row that goes on after its end, ends with another one, or is spoilt when others end",
+    )
+
+
+@check("batching.sampled", "sampling", "seed", "batch")
+def sampled(subject: Subject, budget: Budget) -> Verdict:
+    """Seeded rows give the same ids alone, in a batch, permuted, and beside other kinds of rows."""
+    name = "batching.sampled"
+    if not randomness.reproducible(subject.pair):
+        message = (
+            f"rounding alone may give other ids in a batch than alone on {subject.pair.name}: "
+            "use a pair with a small vocabulary"
+        )
+        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    wrong = None
+    for attempt in range(TRIES):
+        requests = list(_seeded(subject, budget, attempt))
+        found = _differs_in_company(subject, name, requests)
+        if found and wrong:
+            return found
+        wrong = found or wrong
+        if not wrong:
+            break
+    return Verdict(
+        check=name,
+        status=Status.PASS,
+        message=f"{len(requests)} seeded rows give the same ids alone and in company",
+        ruled_out="any differing token of a seeded row in ragged, permuted and mixed batches",
+    )
+
+
+def _ragged(subject: Subject, budget: Budget) -> Iterator[Request]:
+    """Greedy requests unlike each other in prompt, length, K and whether they are drafted."""
+    pair, rng = subject.pair, random.Random(budget.seed)
+    k, plain = max(budget.draft_tokens), "plain" in subject.decoder.capabilities
     for index in range(4 * budget.prompts + 4):
         make = repetitive_prompt if index % 3 == 2 else random_prompt
         length = rng.choice(lengths(pair, k, min(40, pair.context_length - budget.new_tokens)))
-        requests.append(
-            Request(
-                prompt=make(pair, length, budget.seed + index),
-                max_new_tokens=rng.randint(1, budget.new_tokens),
-                draft_tokens=rng.choice(budget.draft_tokens),
-                speculate=index % 5 != 4,
-            )
+        yield Request(
+            prompt=make(pair, length, budget.seed + index),
+            max_new_tokens=rng.randint(1, budget.new_tokens),
+            draft_tokens=rng.choice(budget.draft_tokens),
+            speculate=not plain or index % 5 != 4,
         )
-    if "plain" not in subject.decoder.capabilities:
-        requests = [msgspec.structs.replace(r, speculate=True) for r in requests]
-    return requests
 
 
-@check(_NAME, "greedy", "batch")
-def rows(subject: Subject, budget: Budget) -> Verdict:
-    """Greedy rows of a mixed batch equal plain decoding, in any order, beside sampled rows."""
-    requests = _requests(subject, budget)
-    beside = [
-        msgspec.structs.replace(r, sampling=Sampling(temperature=0.8 + 0.1 * i))
-        for i, r in enumerate(requests[::3])
-    ]
-    batches = [requests, requests[::-1]]
-    if "sampling" in subject.decoder.capabilities:
-        batches.append(
-            [request for both in zip(beside, requests, strict=False) for request in both]
-        )
-    for n, batch in enumerate(batches, start=1):
-        for request, completion in zip(batch, subject.ask(batch), strict=True):
+def _seeded(subject: Subject, budget: Budget, attempt: int) -> Iterator[Request]:
+    """The same, sampled under settings and seeds of their own."""
+    filtered = Sampling(temperature=0.9, top_k=5, top_p=0.9)
+    for i, request in enumerate(_ragged(subject, budget)):
+        sampling = Sampling(temperature=0.7 + 0.1 * i) if i % 2 else filtered
+        seed = budget.seed + 100 * attempt + i
+        row = msgspec.structs.replace(request, sampling=sampling, seed=seed)
+        if not subject.supports(row):
+            row = msgspec.structs.replace(row, sampling=Sampling(temperature=0.7 + 0.1 * i))
+        yield row
+
+
+def _judge(
+    subject: Subject, name: str, batches: Sequence[Sequence[Request]], ruled_out: str
+) -> Verdict:
+    """Judge the greedy rows of batches; the first that is wrong decides."""
+    calls: list[Call] = []
+    for batch in batches:
+        calls.append(Call(tuple(batch)))
+        answers = _ask(subject, name, batch)
+        if isinstance(answers, Verdict):
+            return answers
+        for request, completion in zip(batch, answers, strict=True):
             if not request.sampling.greedy:
                 continue
-            verdict = greedy.judge(subject, _NAME, request, completion)
+            verdict = greedy.judge(subject, name, request, completion)
             if not verdict.passed:
-                return greedy.in_short(subject, [Call(tuple(b)) for b in batches[:n]], verdict)
+                return greedy.in_short(subject, calls, verdict)
+    greedily = sum(request.sampling.greedy for batch in batches for request in batch)
     return Verdict(
-        check=_NAME,
+        check=name,
         status=Status.PASS,
-        message=f"{len(requests)} rows equal plain decoding in {len(batches)} batches",
-        ruled_out="any differing token of a greedy row in ragged, permuted and mixed batches",
+        message=f"{greedily} rows equal plain decoding in {len(batches)} batches",
+        ruled_out=ruled_out,
     )
+
+
+def _ask(subject: Subject, name: str, batch: Sequence[Request]) -> list[Completion] | Verdict:
+    """The answers, or FAIL where a batch is refused and none of its requests is."""
+    try:
+        return subject.ask(batch)
+    except Refused as refused:
+        for request in batch:
+            subject.ask_one(request)
+        return Verdict(
+            check=name,
+            status=Status.FAIL,
+            message=DECODER_RAISED.format(refused, len(batch)),
+            likely_fault="rows of a batch are mixed up",
+            fault_class=FaultClass.BATCH,
+            repro=program(subject, [Call(tuple(batch))]),
+        )
+
+
+def _differs_in_company(subject: Subject, name: str, requests: Sequence[Request]) -> Verdict | None:
+    """FAIL for a seeded request that gives other ids in a batch than alone."""
+    alone = [subject.ask_one(request).tokens for request in requests]
+    batches = [list(requests), list(requests[::-1])]
+    strangers = [msgspec.structs.replace(r, seed=None) for r in requests]
+    if "greedy" in subject.decoder.capabilities:
+        strangers[::2] = [
+            msgspec.structs.replace(r, sampling=Sampling(), seed=None) for r in requests[::2]
+        ]
+    batches.append([row for both in zip(strangers, requests, strict=True) for row in both])
+    expected = {request.seed: tokens for request, tokens in zip(requests, alone, strict=True)}
+    for batch in batches:
+        answers = _ask(subject, name, batch)
+        if isinstance(answers, Verdict):
+            return answers
+        for request, completion in zip(batch, answers, strict=True):
+            if request.seed is None or completion.tokens == expected[request.seed]:
+                continue
+            fault, kind = randomness.fault_of_company(subject, request, expected[request.seed])
+            return Verdict(
+                check=name,
+                status=Status.FAIL,
+                message=f"a seed gives other ids in a batch of {len(batch)} than alone",
+                likely_fault=fault,
+                fault_class=kind,
+                evidence={"alone": expected[request.seed], "in_company": completion.tokens},
+                repro=program(subject, [Call((request,)), Call(tuple(batch))]),
+            )
+    return None

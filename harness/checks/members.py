@@ -152,6 +152,23 @@ def of_calls(calls: Ints, first: Floats) -> Iterator[Member]:
         )
 
 
+def of_seeds(outputs: Ints, laws: Laws, vocab: int) -> Iterator[Member]:
+    """Outputs [N, TOKENS] of the same request under N consecutive seeds."""
+    yield next(of_outputs(Sample(outputs, outputs, None, outputs[:0]), laws, vocab))
+    for lag in (1, 2):
+        rows = len(outputs) // (2 * lag) * 2 * lag
+        first = outputs[:rows, 0].reshape(-1, 2, lag)
+        yield Member(
+            f"seeds {lag} apart",
+            _pairs(first[:, 0].ravel(), first[:, 1].ravel(), vocab),
+            np.outer(laws.first, laws.first).ravel(),
+            np.diag(laws.first).ravel(),
+            f"answers that repeat those of the seed {lag} before",
+            "neighbouring seeds give related draws",
+            FaultClass.RANDOMNESS,
+        )
+
+
 def _pairs(one: Ints, other: Ints, vocab: int) -> Ints:
     return np.bincount(one * vocab + other, minlength=vocab**2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -50,6 +51,22 @@ class RestartedGenerator(SpeculativeEngine):
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         return super().generate(reseeded(requests, lambda seed, row: row if seed is None else seed))
+
+
+@mutant(FaultClass.RANDOMNESS, UNSEEDED)
+class SeedStays(SpeculativeEngine):
+    """A seed stays in force: requests without one go on where the last seeded one began."""
+
+    _generator = random.Random()
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        for request in requests:
+            if request.seed is not None and request.speculate:
+                self._generator = random.Random(request.seed)
+        draw = self._generator.getrandbits
+        return super().generate(
+            reseeded(requests, lambda seed, row: draw(32) if seed is None else seed)
+        )
 
 
 @mutant(FaultClass.RANDOMNESS, SEED, SAMPLED)
