@@ -1,0 +1,10 @@
+"""Speculation takes place, and saves calls of the target."""
+
+import pytest
+
+from harness.checks import speed_evidence
+
+
+@pytest.mark.pairs("tiny-self", "tiny")
+def test_target_calls(subject, budget, conclude):
+    conclude(speed_evidence.target_calls(subject, budget))
