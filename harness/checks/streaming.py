@@ -105,7 +105,7 @@ def cancel(subject: Subject, budget: Budget) -> Verdict:
         ]
         before = [subject.ask_one(request) for request in others]
         for after, request, answer in zip((1, 1, 2), others, before, strict=True):
-            subject.take(long, after)
+            subject.stream(long, after)
             again, streamed = subject.ask_one(request), subject.stream(request)
             closed += 1
             for tokens in (again.tokens, [token for piece in streamed for token in piece]):
