@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from harness import oracle
-from harness.checks import greedy
+from harness.checks import greedy, naming
 from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt
 from harness.checks.subject import Subject, check, repro
@@ -23,10 +23,10 @@ from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.scoring import Answer
 from harness.stats.acceptance import AcceptanceTest, excess, smallest_excess, trials_needed
-from harness.stats.eprocess import EProcess
+from harness.stats.eprocess import Decision, EProcess
 from harness.stats.experts import NAMED
 from harness.stats.trials import Floats, Trials, wrong_rounds
-from harness.verdict import Status, Verdict
+from harness.verdict import FaultClass, Status, Verdict
 
 POWER = 0.99
 EXCESS = 0.1  # relative, of first positions: found with that power
@@ -192,11 +192,18 @@ def wrong_counts(
     for request, completion in zip(requests, completions, strict=True):
         rounds, tokens = completion.rounds, len(completion.tokens)
         if problem := wrong_rounds(rounds, tokens, request.draft_tokens):
+            likely = "the counts are not those of the tokens that were emitted"
+            kind = FaultClass.METRICS
+            if len(requests) > 1:
+                alone = subject.ask_one(request)
+                if not wrong_rounds(alone.rounds, len(alone.tokens), request.draft_tokens):
+                    likely, kind = "rows of a batch are mixed up", FaultClass.BATCH
             return Verdict(
                 check=name,
                 status=Status.FAIL,
                 message=problem,
-                likely_fault="the counts are not those of the tokens that were emitted",
+                likely_fault=likely,
+                fault_class=kind,
                 evidence={
                     "tokens": tokens,
                     "finish_reason": completion.finish_reason,
@@ -238,22 +245,33 @@ def _accepts_too_much(
         f"more than {chance / trials:.3f} (sum min(p, q))"
     )
     if "plain" in subject.decoder.capabilities:
-        plain = [msgspec.structs.replace(request, speculate=False) for request in requests]
-        answers = [Answer(r, c.tokens) for r, c in zip(plain, subject.ask(plain), strict=True)]
-        experts = [expert for expert in NAMED if expert.needs <= {"q"}]
-        control = EProcess(experts, q=True, alpha=test.alpha)
-        for rows in oracle.score(subject.pair, answers):
-            control.update(rows)
-        evidence["plain_arm_log_wealth"] = control.decision().log_wealth
-        if control.decision().rejected:
+        control = _decision(
+            subject, [msgspec.structs.replace(r, speculate=False) for r in requests], test.alpha
+        )
+        evidence["plain_arm_log_wealth"] = control.log_wealth
+        if control.rejected:
             blame = "; its own plain decoding does not follow p: speculation is not to blame"
             return Verdict(
                 check=name, status=Status.ERROR, message=message + blame, evidence=evidence
             )
+    tokens = _decision(subject, requests, test.alpha)
+    proposal = tokens.settled and tokens.expert.kind is FaultClass.PROPOSAL
     return Verdict(
         check=name,
         status=Status.FAIL,
         message=message,
-        likely_fault="drafts are accepted too readily, or counted as accepted when they were not",
+        likely_fault=naming.likely(tokens)
+        if proposal
+        else "drafts are accepted too readily, or counted as accepted when they were not",
+        fault_class=FaultClass.PROPOSAL if proposal else FaultClass.ACCEPTANCE,
         evidence=evidence,
     )
+
+
+def _decision(subject: Subject, requests: Sequence[Request], alpha: float) -> Decision:
+    """What the e-process says of the tokens of these requests, asked once more."""
+    answers = [Answer(r, c.tokens) for r, c in zip(requests, subject.ask(requests), strict=True)]
+    process = EProcess([e for e in NAMED if e.needs <= {"q"}], q=True, alpha=alpha)
+    for rows in oracle.score(subject.pair, answers):
+        process.update(rows)
+    return process.decision()

@@ -18,7 +18,8 @@ from harness.verdict import FaultClass, Status, Verdict
 
 COPIES = 8  # of every row, in the large batch
 TRIES = 4  # sets of seeds, of which two must differ in company: rounding may once
-DECODER_RAISED = "{} (in a batch of {}; alone each of its requests is answered)"
+MIXED_UP = "rows of a batch are mixed up"
+REFUSED = "{} (in a batch of {}; alone each of its requests is answered)"
 
 
 @check("batching.rows", "greedy", "batch")
@@ -145,7 +146,7 @@ def _judge(
                 continue
             verdict = greedy.judge(subject, name, request, completion)
             if not verdict.passed:
-                return greedy.in_short(subject, calls, verdict)
+                return _blamed(subject, request, greedy.in_short(subject, calls, verdict))
     greedily = sum(request.sampling.greedy for batch in batches for request in batch)
     return Verdict(
         check=name,
@@ -153,6 +154,16 @@ def _judge(
         message=f"{greedily} rows equal plain decoding in {len(batches)} batches",
         ruled_out=ruled_out,
     )
+
+
+def _blamed(subject: Subject, request: Request, verdict: Verdict) -> Verdict:
+    """The FAIL put down to the batch, where the request is right alone: not all faults repeat."""
+    told = (FaultClass.BATCH, FaultClass.CACHE)
+    if verdict.status is not Status.FAIL or verdict.fault_class in told:
+        return verdict
+    if not greedy.judge(subject, verdict.check, request, subject.ask_one(request)).passed:
+        return verdict
+    return msgspec.structs.replace(verdict, likely_fault=MIXED_UP, fault_class=FaultClass.BATCH)
 
 
 def _ask(subject: Subject, name: str, batch: Sequence[Request]) -> list[Completion] | Verdict:
@@ -165,8 +176,8 @@ def _ask(subject: Subject, name: str, batch: Sequence[Request]) -> list[Completi
         return Verdict(
             check=name,
             status=Status.FAIL,
-            message=DECODER_RAISED.format(refused, len(batch)),
-            likely_fault="rows of a batch are mixed up",
+            message=REFUSED.format(refused, len(batch)),
+            likely_fault=MIXED_UP,
             fault_class=FaultClass.BATCH,
             repro=program(subject, [Call(tuple(batch))]),
         )

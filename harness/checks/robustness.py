@@ -10,7 +10,7 @@ from harness.checks.prompts import random_prompt
 from harness.checks.subject import Subject, check, repro
 from harness.contract import Request, Sampling
 from harness.models import ModelPair
-from harness.verdict import Status, Verdict
+from harness.verdict import FaultClass, Status, Verdict
 
 _NAME = "robustness.bad_input"
 
@@ -53,6 +53,7 @@ def bad_input(subject: Subject, budget: Budget) -> Verdict:
             check=_NAME,
             status=Status.FAIL,
             message=f"{what}: {problem} instead of refused with a ValueError",
+            fault_class=FaultClass.CONTRACT,
             evidence={"got": got[:200]},
             repro=repro(subject, [request]),
         )

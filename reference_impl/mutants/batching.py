@@ -59,7 +59,6 @@ class UndraftedFirst(SpeculativeEngine):
 
 @mutant(
     FaultClass.BATCH,
-    ROWS,
     SAMPLED,
     "acceptance.identities",
     id="F55",
