@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.checks import metrics
+from harness.checks import clock, metrics
 
 
 @pytest.mark.pairs("tiny", "tiny-self", "tiny-bad")
@@ -22,4 +22,4 @@ def test_right_drafts(subject, budget, conclude):
 
 @pytest.mark.pairs("tiny")
 def test_clock(subject, budget, conclude):
-    conclude(metrics.clock(subject, budget))
+    conclude(clock.clock(subject, budget))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -18,8 +17,6 @@ from harness.contract import Completion, Metrics, Request, Sampling
 from harness.verdict import FaultClass, Status, Verdict
 
 ROUNDING = 1e-6  # relative: quotients may be kept in single precision
-CALLS = 6  # of each kind that is timed
-SHARE = 0.5  # of what a long prompt costs, that must be in the seconds
 
 
 @check("metrics.identities", "metrics")
@@ -120,89 +117,6 @@ def agreement(subject: Subject, request: Request, completion: Completion) -> set
     if any(bool((top.values[:, 0] - top.values[:, 1] < noise).any()) for top in of):
         return {True, False}
     return set((of[0].indices[:, 0] == of[1].indices[:, 0]).tolist())
-
-
-@check("metrics.clock", "metrics")
-def clock(subject: Subject, budget: Budget) -> Verdict:
-    """The seconds begin with the prompt, and end before ours do, in both arms.
-
-    What the prompt costs is measured from outside: a long one takes longer than one of one token,
-    for an output of one token each. At least ``SHARE`` of that must be in the seconds of one call
-    of several. Where it does not stand out of what a call costs anyway, nothing is claimed.
-    """
-    name, pair = "metrics.clock", subject.pair
-    sampling = Sampling(temperature=0.0 if "greedy" in subject.decoder.capabilities else 1.0)
-    arms = [True, False] if "plain" in subject.decoder.capabilities else [True]
-    measured: dict[str, Any] = {}
-    claimed = []
-    for speculate in arms:
-        arm = "speculative" if speculate else "plain"
-        lengths = pair.context_length - 1 if pair.context_length < 1024 else 512, 1
-        requests = [
-            Request(
-                prompt=random_prompt(pair, length, budget.seed),
-                max_new_tokens=1,
-                sampling=sampling,
-                speculate=speculate,
-            )
-            for length in lengths
-        ]
-        if not all(subject.supports(request) for request in requests):
-            message = "no request of this check is within the declared capabilities"
-            return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
-        calls = [[_timed(subject, request) for request in requests] for _ in range(CALLS)]
-        told = [long for (long, _), _ in calls if long is not None]
-        if len(told) < len(calls):
-            continue
-        ours, short = (min(call[i][1] for call in calls) for i in (0, 1))
-        measured[arm] = {"reported": told, "harness": [long for (_, long), _ in calls]}
-        measured[arm] |= {"prompt_costs": ours - short}
-        longest = requests[0]
-        if all(said > took for (said, took), _ in calls if said is not None):
-            problem = f"{min(told):.3g} seconds are reported for a call that took {ours:.3g}"
-            return _clock_fault(subject, name, longest, problem, measured)
-        if ours - short < 0.25 * ours:
-            continue
-        claimed.append(arm)
-        if max(told) < SHARE * (ours - short):
-            problem = (
-                f"a prompt of {len(longest.prompt)} tokens takes {ours - short:.3g} seconds, and "
-                f"{max(told):.3g} are reported in the {arm} arm"
-            )
-            return _clock_fault(subject, name, longest, problem, measured)
-    if not measured:
-        message = "no seconds are reported"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
-    begin = f"; a clock that begins behind the prompt (in the {' and '.join(claimed)} arm)"
-    return Verdict(
-        check=name,
-        status=Status.PASS,
-        message="the seconds that are reported fit those that passed",
-        ruled_out="seconds that are more than passed" + (begin if claimed else ""),
-        evidence=measured,
-    )
-
-
-def _timed(subject: Subject, request: Request) -> tuple[float | None, float]:
-    """Seconds of one call, as it says and by the harness's own clock."""
-    begin = perf_counter()
-    completion = subject.ask_one(request)
-    took = perf_counter() - begin
-    return (completion.metrics.seconds if completion.metrics else None), took
-
-
-def _clock_fault(
-    subject: Subject, name: str, request: Request, problem: str, evidence: dict[str, Any]
-) -> Verdict:
-    return Verdict(
-        check=name,
-        status=Status.FAIL,
-        message=problem,
-        likely_fault="the clock starts at the first token, or the arms are timed differently",
-        fault_class=FaultClass.METRICS,
-        evidence=evidence,
-        repro=repro(subject, [request]),
-    )
 
 
 def wrong_metrics(request: Request, completion: Completion) -> str:
