@@ -141,7 +141,8 @@ def any_sequence(subject: Subject, budget: Budget) -> Verdict:
     """Calls on one decoder in any order: nothing that one leaves behind may spoil another.
 
     One request, a batch, a stream that is closed early, a second turn that goes on from an
-    earlier answer, the same request once more, and with another K or without speculation.
+    earlier answer, the same request once more, its prompt with other parameters, another K, or
+    no speculation.
     """
     name, session = "properties.sequences", Session(subject)
     if unsupported := _neither_greedy_nor_sampled(subject, name):
@@ -187,6 +188,13 @@ def _machine(session: Session, drawn: st.SearchStrategy[Request]) -> type[RuleBa
         @rule(number=which)
         def once_more(self, number: int) -> None:
             session.make(earlier(number)[0])
+
+        @answered
+        @rule(number=which, request=drawn)
+        def same_prompt(self, number: int, request: Request) -> None:
+            prompt = earlier(number)[0].prompt
+            if len(prompt) + request.max_new_tokens <= pair.context_length:
+                session.make(replace(request, prompt=prompt))
 
         @answered
         @rule(number=which, k=st.integers(1, 8), speculate=st.booleans())

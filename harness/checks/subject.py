@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, cast
 
@@ -74,8 +73,8 @@ class Subject:
             raise Malformed(problem, requests)
         return completions
 
-    def stream(self, request: Request) -> list[list[int]]:
-        """The pieces of a stream that is read to its end.
+    def stream(self, request: Request, most: int | None = None) -> list[list[int]]:
+        """The pieces of a stream that is read to its end, or closed after the first ``most``.
 
         Raises
         ------
@@ -84,7 +83,10 @@ class Subject:
         """
         stream = cast(StreamingDecoder, self.decoder).stream
         try:
-            pieces = list(stream(request))
+            iterator = stream(request)
+            pieces = list(itertools.islice(iterator, most))
+            if most is not None:
+                cast(Generator[list[int], None, None], iterator).close()
         except Exception as error:
             problem = f"the stream raised {type(error).__name__}: {error}"
             raise Refused(problem, [request]) from error
@@ -96,22 +98,12 @@ class Subject:
                 raise Malformed(f"malformed stream: {problem}", [request])
         return pieces
 
-    def take(self, request: Request, pieces: int) -> list[int]:
-        """The tokens in the first pieces of a stream, which is then closed."""
-        stream = cast(StreamingDecoder, self.decoder).stream
-        try:
-            with contextlib.closing(stream(request)) as iterator:  # type: ignore[type-var]
-                return [token for piece in itertools.islice(iterator, pieces) for token in piece]
-        except Exception as error:
-            problem = f"the stream raised {type(error).__name__}: {error}"
-            raise Refused(problem, [request]) from error
-
     def make(self, call: Call) -> list[Completion]:
         """The answers to one call; of a stream, what came of it until it was closed."""
         if call.pieces is None:
             return self.ask(call.requests)
-        tokens = self.take(call.requests[0], call.pieces)
-        return [Completion(tokens=tokens, finish_reason="length")]
+        pieces = self.stream(call.requests[0], call.pieces)
+        return [Completion(tokens=[t for piece in pieces for t in piece], finish_reason="length")]
 
     def anew(self) -> Subject:
         """The same decoder built once more; this one, if its name does not lead to it."""
