@@ -72,11 +72,15 @@ class TwoBranches(SpeculativeEngine):
         kept = rows + entered * len(batch)
         self.keep(target, kept)
         batch.fed(chains[0].count + 1)  # by the chain that is dropped
-        return Proposal(proposal.tokens[kept], chains[0].count), logits[kept]
+        return Proposal(proposal.tokens[kept], chains[0].count), self.entered(logits, kept)
 
     def keep(self, target: CachedModel, rows: Tensor) -> None:
         """Keep the cache rows of the chains that were entered."""
         target.select(rows)
+
+    def entered(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Logits [B, K + 1, V] of the chains that were entered, out of all [2B, K + 1, V]."""
+        return logits[rows]
 
     def first_token(self, batch: Batch, logits: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Draw the token [B] after the text from its logits [B, 1, V], the openings in turn."""
@@ -84,7 +88,11 @@ class TwoBranches(SpeculativeEngine):
         p = super().law(self.process(logits, batch, nothing), batch)[:, 0]
         used = torch.from_numpy((batch.room() > 0) * 3).to(self.device)
         u = batch.streams.uniform(3, used=used)
-        return tried_in_turn(p, torch.stack([first, second], 1), u)
+        return self.tried(p, torch.stack([first, second], 1), u)
+
+    def tried(self, p: Tensor, candidates: Tensor, u: Tensor) -> Tensor:
+        """``tried_in_turn``."""
+        return tried_in_turn(p, candidates, u)
 
     def law(self, processed: Tensor, batch: Batch) -> Tensor:
         """As ever; but where the first token was drawn, it is its own law."""

@@ -44,12 +44,12 @@ class PreemptingEngine(SpeculativeEngine):
         """Feed a row without a cache all its tokens but the last; returns the cached lengths."""
         length = self.resumed_length(batch, row)
         text = torch.from_numpy(batch.tokens[row : row + 1, :length]).to(self.device)
-        alone = self.cache(max(1, length))
+        alone = self.cache(capacity := self.capacity(batch))
         alone.prefill(text)
-        target.put([row], alone.take(0, length), len(batch))
+        target.put([row], alone.take(0, capacity), len(batch))  # its empty slots as well
         batch.fed(np.where(np.arange(len(batch)) == row, length, 0))
         if self.drafter and batch.draft_tokens.any():
-            self.drafter.start(batch, self.capacity(batch))  # its rows are lost together
+            self.drafter.start(batch, capacity)  # its rows are lost together
         return np.where(np.arange(len(batch)) == row, batch.length[row] - 1, cached)
 
     def resumed_length(self, batch: Batch, row: int) -> int:

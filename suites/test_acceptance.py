@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.checks import acceptance, self_draft
+from harness.checks import acceptance, greedy_drafts, self_draft
 
 
 @pytest.mark.pairs("tiny", "tiny-self")
@@ -19,3 +19,13 @@ def test_expected(subject, budget, conclude):
 @pytest.mark.pairs("tiny-self", "micro-self")
 def test_self_draft(subject, budget, conclude):
     conclude(self_draft.accepts_all(subject, budget))
+
+
+@pytest.mark.pairs("tiny-gpt2-self")
+def test_self_draft_positions(subject, budget, conclude):
+    conclude(self_draft.accepts_all_by_position(subject, budget))
+
+
+@pytest.mark.pairs("tiny", "tiny-bad", "tiny-gpt2", "tiny-window")
+def test_greedy_drafts(subject, budget, conclude):
+    conclude(greedy_drafts.greedy_drafts(subject, budget))

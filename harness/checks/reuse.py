@@ -11,20 +11,21 @@ from collections.abc import Generator, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from harness import oracle
 from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt, repetitive_prompt
 from harness.checks.reproduce import Call, program
 from harness.checks.subject import Subject, check
-from harness.contract import Completion, Request, Round
+from harness.contract import Completion, Request, Round, Sampling
 from harness.verdict import FaultClass, Status, Verdict
-from reference_impl.autoregressive import finished
 
 Conversation = Generator[Request, Completion, None]
 """Yields requests one by one, and is sent the answer to each."""
 
-FAR = 128  # tokens of a long output, where the context allows that
+FAR = 128  # tokens of a long request, where the context allows that
 PROMPT = 24
+RECENT = 8  # calls, of which one has spoiled the last
 ENOUGH = 8  # accepted tokens on a new decoder, of which a used one must accept half
 
 
@@ -35,7 +36,7 @@ def judged(
     for request, completion in zip(calls[-1].requests, answers, strict=True):
         verdict = greedy.judge(subject, name, request, completion)
         if not verdict.passed:
-            return greedy.in_short(subject, calls, verdict)
+            return greedy.in_short(subject, calls[-RECENT:], verdict)
     return None
 
 
@@ -66,19 +67,19 @@ def held(subject: Subject, name: str, conversations: Sequence[Conversation]) -> 
 
 @check("cache.all_rejected", "greedy")
 def all_rejected(subject: Subject, budget: Budget) -> Verdict:
-    """Outputs as long as the context allows, for a draft that is hardly ever right."""
+    """Long outputs, in some profiles up to the end of the context, for a draft that is hardly ever right."""
     return _far(subject, budget, "cache.all_rejected")
 
 
 @check("cache.none_rejected", "greedy")
 def none_rejected(subject: Subject, budget: Budget) -> Verdict:
-    """Outputs as long as the context allows, for a draft that is always right."""
+    """Long outputs, in some profiles up to the end of the context, for a draft that is always right."""
     return _far(subject, budget, "cache.none_rejected")
 
 
 @check("cache.alternating", "greedy")
 def alternating(subject: Subject, budget: Budget) -> Verdict:
-    """Outputs as long as the context allows, for a draft that is right now and then.
+    """Long outputs, in some profiles up to the end of the context, for a draft that is right now and then.
 
     Every other prompt repeats itself: prompt lookup then has rounds with drafts and without.
     """
@@ -92,7 +93,7 @@ def _far(subject: Subject, budget: Budget, name: str) -> Verdict:
         for k in budget.draft_tokens:
             make = repetitive_prompt if (seed + len(calls)) % 2 else random_prompt
             prompt = make(pair, 5, budget.seed + seed)
-            most = min(FAR, pair.context_length - len(prompt))
+            most = min(4 * budget.new_tokens, pair.context_length - len(prompt))
             calls.append(Call((Request(prompt=prompt, max_new_tokens=most, draft_tokens=k),)))
             answers = subject.ask(calls[-1].requests)
             if wrong := judged(subject, name, calls, answers):
@@ -102,7 +103,7 @@ def _far(subject: Subject, budget: Budget, name: str) -> Verdict:
     return Verdict(
         check=name,
         status=Status.PASS,
-        message=f"{len(calls)} outputs of up to {FAR} tokens equal plain decoding"
+        message=f"{len(calls)} long outputs equal plain decoding"
         + (f"; rounds: {told}" if told else ""),
         ruled_out="any differing token of a long greedy output"
         + (f", after rounds with {', '.join(sorted(seen))}" if seen else ""),
@@ -145,8 +146,8 @@ def _turns(subject: Subject, budget: Budget, k: int, seed: int) -> Conversation:
     pair = subject.pair
     prompt = random_prompt(pair, PROMPT // 2, budget.seed + seed)
     more = random_prompt(pair, 2, budget.seed + seed + 1)
-    whole = yield Request(prompt=prompt, max_new_tokens=k + 3, draft_tokens=k)
-    for request in _ends(prompt, whole.tokens, k):
+    path = oracle.greedy_path(pair, prompt, k + 3)
+    for request in _ends(prompt, path, k):
         if not subject.supports(request):
             continue
         answer = yield request
@@ -161,7 +162,7 @@ def _ends(prompt: tuple[int, ...], output: Sequence[int], k: int) -> Iterator[Re
     base = Request(prompt=prompt, max_new_tokens=k + 3, draft_tokens=k)
     for n in range(1, k + 2):
         ended = replace(base, eos=(output[n - 1],))
-        if finished(output[:n], ended) and not any(t == output[n - 1] for t in output[: n - 1]):
+        if output[n - 1] not in output[: n - 1]:
             yield ended
         yield replace(base, stop=(tuple(output[max(0, n - 2) : n]),))
     yield replace(base, max_new_tokens=k + 1)
@@ -210,62 +211,68 @@ def second_request(subject: Subject, budget: Budget) -> Verdict:
     less than half as many accepted tokens is a fault, any other difference is told.
     """
     name = "cache.second_request"
-    capabilities = subject.decoder.capabilities
-    accepted: Counter[str] = Counter()
+    used, new = Counter[str](), Counter[str]()
     calls: list[Call] = []
     for k in _ks(budget):
         long, short = _long_and_short(subject, budget, k)
-        for request in (*long, *short):
+        for what, request in [*(("", request) for request in long), *short.items()]:
             calls.append(Call((request,)))
             answer = subject.ask_one(request)
             if wrong := judged(subject, name, calls, [answer]):
                 return wrong
-            if "rounds" in capabilities and request in short:
-                fresh = subject.anew().ask_one(request)
-                accepted["used"] += sum(entry.accepted for entry in answer.rounds or [])
-                accepted["new"] += sum(entry.accepted for entry in fresh.rounds or [])
-    used, new = accepted["used"], accepted["new"]
-    told = f"accepted {used} tokens of short requests after long ones, a new decoder {new}"
-    evidence = {"requests": len(calls), "accepted_after_others": used, "accepted_by_a_new_one": new}
-    if new >= ENOUGH and 2 * used < new:
-        return Verdict(
-            check=name,
-            status=Status.FAIL,
-            message=told,
-            likely_fault="the drafter is not reset between requests: it costs speed, not output",
-            fault_class=FaultClass.SPEED,
-            evidence=evidence,
-            repro=program(subject, calls),
-        )
-    compared = new >= ENOUGH
+            if what and answer.rounds is not None:
+                used[what] += _accepted(answer)
+                new[what] += _accepted(subject.anew().ask_one(request))
+    evidence = {"requests": len(calls), "accepted": dict(used), "accepted_by_a_new_one": dict(new)}
+    for what, count in new.items():
+        if count >= ENOUGH and 2 * used[what] < count:
+            return Verdict(
+                check=name,
+                status=Status.FAIL,
+                message=f"accepts {used[what]} drafted tokens of {what} after longer requests, "
+                f"a new decoder {count}",
+                likely_fault="the drafter is not reset between requests, which costs speed alone",
+                fault_class=FaultClass.SPEED,
+                evidence=evidence,
+                repro=program(subject, calls),
+            )
+    compared = [what for what, count in new.items() if count >= ENOUGH]
     return Verdict(
         check=name,
         status=Status.PASS,
-        message=f"{len(calls)} requests equal plain decoding" + (f"; {told}" if accepted else ""),
+        message=f"{len(calls)} requests equal plain decoding"
+        + f"; accepts {used.total()} drafted tokens after longer requests, a new decoder "
+        f"{new.total()}" * bool(compared),
         ruled_out="a token that depends on the requests before"
-        + (f"; fewer than {new / 2:.0f} accepted tokens where a new decoder has {new}" * compared),
+        + f"; half of the accepted tokens lost, of {', '.join(compared)}" * bool(compared),
         evidence=evidence,
     )
 
 
+def _accepted(completion: Completion) -> int:
+    return sum(entry.accepted for entry in completion.rounds or [])
+
+
 def _long_and_short(
     subject: Subject, budget: Budget, k: int
-) -> tuple[list[Request], list[Request]]:
-    """Requests that fill whatever is kept, and short ones that need it empty."""
+) -> tuple[list[Request], dict[str, Request]]:
+    """Requests that fill whatever is kept, and short ones, by what they are, that need it empty."""
     pair = subject.pair
     far = min(FAR, pair.context_length) // 2
-    long = Request(
-        prompt=random_prompt(pair, far, budget.seed), max_new_tokens=far // 2, draft_tokens=k
-    )
-    short = [
-        Request(
-            prompt=make(pair, 10, budget.seed + seed),
-            max_new_tokens=budget.new_tokens,
-            draft_tokens=k,
-        )
-        for seed, make in enumerate((repetitive_prompt, random_prompt), 1)
+    prompt = random_prompt(pair, far, budget.seed)
+    long = [
+        Request(prompt=prompt, max_new_tokens=far // 2, draft_tokens=k),
+        Request(prompt=prompt, max_new_tokens=1, draft_tokens=k),
+        Request(prompt=prompt, max_new_tokens=8, draft_tokens=k, speculate=False),
     ]
-    between = [replace(long, max_new_tokens=1)]
-    if "plain" in subject.decoder.capabilities:
-        between.append(replace(short[0], speculate=False))
-    return [long, *between], short
+    text = random_prompt(pair, 10, budget.seed + 1)
+    short = Request(prompt=text, max_new_tokens=budget.new_tokens, draft_tokens=k)
+    # A text that prompt lookup is always right about.
+    constant = Sampling(logit_bias={text[0]: 1e4})
+    requests = {
+        "a short text": short,
+        "a text that repeats itself": replace(short, sampling=constant),
+    }
+    return [r for r in long if subject.supports(r)], {
+        what: request for what, request in requests.items() if subject.supports(request)
+    }

@@ -56,7 +56,7 @@ class ModelDrafter:
         logits = self._catch_up(batch)
         for step in range(self._steps):
             if step:
-                logits = self._model.forward(drafts[:, -1:], batch.length + step - 1)[:, 0]
+                logits = self._feed(drafts[:, -1:], batch.length + step - 1)[:, 0]
             token, q = self._draw(logits, batch, drafts, coins[:, step])
             drafts = torch.cat([drafts, token.unsqueeze(1)], 1)
             laws += [q] if q is not None else []
@@ -70,13 +70,17 @@ class ModelDrafter:
         """
         missing = np.maximum(batch.length - self._cached, 1)  # ended rows may be ahead
         ids = torch.from_numpy(self._unseen(batch, missing)).to(batch.device)
-        logits = self._model.forward(ids, self._cached)
+        logits = self._feed(ids, self._cached)
         at = torch.from_numpy(missing - 1).to(batch.device)
         return logits[torch.arange(len(batch), device=batch.device), at]
 
     def _unseen(self, batch: Batch, missing: Ints) -> Ints:
         """The ``missing`` [B] tokens of every row that come after the cached ones, padded."""
         return batch.tokens_from(self._cached, int(missing.max()))
+
+    def _feed(self, ids: Tensor, start: Ints) -> Tensor:
+        """Feed tokens [B, T] that begin at the positions ``start`` [B]; their logits [B, T, V]."""
+        return self._model.forward(ids, start)
 
     def _draw(
         self, logits: Tensor, batch: Batch, drafts: Tensor, u: Tensor

@@ -73,3 +73,32 @@ class NgramDrafter:
 
     def select(self, rows: Tensor) -> None:
         """No state per row."""
+
+
+class NgramTable(NgramDrafter):
+    """The same proposals from a table: where each suffix goes on, learned as tokens are committed.
+
+    It reads every token once, however long the text grows.
+    """
+
+    def start(self, batch: Batch, capacity: int) -> None:
+        """Forget all texts."""
+        self._tables: list[dict[tuple[int, ...], int]] = [{} for _ in range(len(batch))]
+        self._read = [1] * len(batch)
+
+    def lookup(self, tokens: Ints, length: Ints) -> Ints:
+        """Learn what is new, then look the longest suffix up; answers as for prompt lookup."""
+        after = length.copy()
+        for row, (table, n) in enumerate(zip(self._tables, length.tolist(), strict=True)):
+            text = tokens[row, :n].tolist()
+            for at in range(self._read[row], n):  # ``at`` follows the suffixes that end before it
+                table |= {tuple(text[at - size : at]): at for size in self.sizes if size <= at}
+            self._read[row] = max(self._read[row], n)
+            known = (table.get(tuple(text[n - size :])) for size in self.sizes if size <= n)
+            after[row] = next((at for at in known if at is not None), n)
+        return after
+
+    def select(self, rows: Tensor) -> None:
+        """Keep only the given rows."""
+        self._tables = [self._tables[row] for row in rows.tolist()]
+        self._read = [self._read[row] for row in rows.tolist()]
