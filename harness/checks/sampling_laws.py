@@ -21,8 +21,8 @@ from harness.checks.continuations import TOKENS, Floats, conditional_laws, posit
 from harness.checks.distribution import impossible
 from harness.checks.members import STATISTICS, Ints
 from harness.checks.prompts import random_prompt
-from harness.checks.sampling_params import alternating
 from harness.checks.subject import Refused, Subject, check
+from harness.checks.toy_grammars import alternating
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.stats import chi_square
@@ -133,12 +133,18 @@ def law(subject: Subject, budget: Budget, setting: str) -> Verdict:
             evidence=evidence,
         )
     if rejected:
+        bare = msgspec.structs.replace(request, sampling=Sampling(temperature=1.0), eos=())
+        seeds = range(2 * samples, 3 * samples)
+        kind: FaultClass | None = chosen.kind
+        likely = _likeliest(found[0].counts, right, wrong)
+        if _Arm.of(subject, bare, _joint(pair, bare), seeds, alpha).rejected:
+            likely, kind = "none of these parameters: at temperature 1 alone it is wrong too", None
         return Verdict(
             check=NAME,
             status=Status.FAIL,
             message=f"{rejected} {where}",
-            likely_fault=_likeliest(found[0].counts, right, wrong),
-            fault_class=chosen.kind,
+            likely_fault=likely,
+            fault_class=kind,
             evidence=evidence,
         )
     each = alpha / (len(STATISTICS) * (TOKENS + 1))

@@ -16,7 +16,8 @@ from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt, repetitive_prompt
 from harness.checks.subject import Subject, check, repro
-from harness.contract import Grammar, Request, Sampling
+from harness.checks.toy_grammars import alphabet, alternating, ending
+from harness.contract import Request, Sampling
 from harness.models import ModelPair
 from harness.verdict import FaultClass, Status, Verdict
 
@@ -31,7 +32,7 @@ PENALTIES = (
 WANTED = 5.0  # bias of a token that is repeated until its penalty has used that up
 SURE = 100.0  # bias of a token that comes as soon as it may
 LARGEST = 4  # K
-ALPHABET = 256  # tokens of a large vocabulary that a grammar is about
+HISTORY = "penalties of a verified row do not look at just the tokens before it"
 
 
 def widths(budget: Budget) -> Sequence[int]:
@@ -45,10 +46,32 @@ def _length(k: int) -> int:
     return 2 * k + 6
 
 
-def _blamed(verdict: Verdict, likely_fault: str) -> Verdict:
-    """A FAIL of greedy output, put down to the processors."""
+def _judge_all(
+    subject: Subject, name: str, requests: Sequence[Request], ruled_out: str, likely_fault: str
+) -> Verdict:
+    """Judge greedy requests; ``likely_fault`` is what a FAIL may be put down to."""
+    verdict = greedy.judge_all(subject, name, requests, ruled_out)
+    return _blamed(subject, verdict, requests, likely_fault)
+
+
+def _blamed(
+    subject: Subject, verdict: Verdict, requests: Sequence[Request], likely_fault: str
+) -> Verdict:
+    """A FAIL put down to the processors, if the same requests and others are right without any."""
     if verdict.status is not Status.FAIL:
         return verdict
+    others = [
+        msgspec.structs.replace(requests[-1], prompt=random_prompt(subject.pair, n, n))
+        for n in range(2, 10)
+    ]
+    asked: list[Request] = []
+    for request in [*requests, *others]:
+        bare = msgspec.structs.replace(request, sampling=Sampling())
+        if bare in asked or not subject.supports(bare):
+            continue
+        asked.append(bare)
+        if greedy.problem_of(subject.pair, bare, subject.ask_one(bare))[0]:
+            return verdict
     return msgspec.structs.replace(
         verdict, likely_fault=likely_fault, fault_class=FaultClass.PROCESSORS
     )
@@ -67,14 +90,14 @@ def penalties(subject: Subject, budget: Budget) -> Verdict:
         for seed in range((budget.prompts + 1) // 2)
         for request in _penalised(subject.pair, budget, k, seed)
     ]
-    verdict = greedy.judge_all(
+    return _judge_all(
         subject,
         "sampling_params.penalties",
         requests,
         "any token for which a penalty looks at anything but the prompt and the tokens before it, "
         f"K {widths(budget)[0]}..{widths(budget)[-1]}",
+        HISTORY,
     )
-    return _blamed(verdict, "penalties of a verified row do not look at just the tokens before it")
 
 
 def _penalised(pair: ModelPair, budget: Budget, k: int, seed: int) -> Iterator[Request]:
@@ -121,7 +144,7 @@ def opposite_penalties(subject: Subject, budget: Budget) -> Verdict:
                 evidence={"got": answers[0].tokens, "problems": wrong},
                 repro=repro(subject, both),
             )
-            return _blamed(verdict, "penalties are not applied to verified rows")
+            return _blamed(subject, verdict, both, "penalties are not applied to verified rows")
     return Verdict(
         check=name,
         status=Status.PASS if differing else Status.INCONCLUSIVE,
@@ -150,13 +173,13 @@ def logit_bias(subject: Subject, budget: Budget) -> Verdict:
         )
         for bias in biases
     ]
-    verdict = greedy.judge_all(
+    return _judge_all(
         subject,
         "sampling_params.logit_bias",
         requests,
         f"any position of a block of {k} drafts where a banned or boosted token is neither",
+        "logit_bias is not applied to every verified row",
     )
-    return _blamed(verdict, "logit_bias is not applied to every verified row")
 
 
 @check("sampling_params.min_new_tokens", "greedy", "min_new_tokens", "eos")
@@ -179,13 +202,13 @@ def min_new_tokens(subject: Subject, budget: Budget) -> Verdict:
             (tuple(sorted(set(path)))[: pair.vocab_size - 1], {}),
         )
     ]
-    verdict = greedy.judge_all(
+    return _judge_all(
         subject,
         "sampling_params.min_new_tokens",
         requests,
         f"EOS forbidden for one token more or less than asked, at the first {k + 3} offsets",
+        "min_new_tokens is counted wrongly in verified rows",
     )
-    return _blamed(verdict, "min_new_tokens is counted wrongly in verified rows")
 
 
 @check("sampling_params.grammar", "greedy", "grammar")
@@ -205,14 +228,14 @@ def grammar(subject: Subject, budget: Budget) -> Verdict:
             )
             for marker in dict.fromkeys(path)
         ]
-    verdict = greedy.judge_all(
+    return _judge_all(
         subject,
         "sampling_params.grammar",
         requests,
         "any token that the grammar forbids there, or allows and is passed over, "
         f"K {widths(budget)[0]}..{widths(budget)[-1]}",
+        "the grammar is not advanced over the drafts of a block",
     )
-    return _blamed(verdict, "the grammar is not advanced over the drafts of a block")
 
 
 @check("sampling_params.grammar_end", "greedy", "grammar", "eos")
@@ -232,13 +255,13 @@ def grammar_end(subject: Subject, budget: Budget) -> Verdict:
         )
         for after in range(1, k + 4)
     ]
-    verdict = greedy.judge_all(
+    return _judge_all(
         subject,
         "sampling_params.grammar_end",
         requests,
         f"a crash, a missed end or another token where a grammar ends at the first {k + 3} offsets",
+        "what follows the grammar's end in a block is not left alone",
     )
-    return _blamed(verdict, "what follows the grammar's end in a block is not left alone")
 
 
 @check("sampling_params.rows", "greedy", "penalties", "batch")
@@ -260,11 +283,10 @@ def rows(subject: Subject, budget: Budget) -> Verdict:
     for request, answer in zip(batch, subject.ask(batch), strict=True):
         verdict = greedy.judge(subject, name, request, answer)
         if verdict.status is Status.FAIL:
+            verdict = msgspec.structs.replace(verdict, repro=repro(subject, batch))
             alone = greedy.judge(subject, name, request, subject.ask_one(request))
-            likely = "rows of a batch have each other's history"
-            if not alone.passed:
-                likely = "penalties of a verified row do not look at just the tokens before it"
-            return _blamed(msgspec.structs.replace(verdict, repro=repro(subject, batch)), likely)
+            likely = HISTORY if not alone.passed else "rows of a batch have each other's history"
+            return _blamed(subject, verdict, batch, likely)
         if not verdict.passed:
             return verdict
     return Verdict(
@@ -273,23 +295,3 @@ def rows(subject: Subject, budget: Budget) -> Verdict:
         message=f"{len(batch)} rows with penalties of their own equal plain decoding",
         ruled_out="any differing token of a row, drafting or not, beside rows of other histories",
     )
-
-
-def alphabet(pair: ModelPair, path: Sequence[int]) -> Sequence[int]:
-    """Tokens that a grammar speaks of: all, or few of a large vocabulary, and those of a text."""
-    return sorted({*range(min(pair.vocab_size, ALPHABET)), *path})
-
-
-def alternating(tokens: Sequence[int], marker: int) -> Grammar:
-    """Any tokens up to the first ``marker``, then even and odd ones in turn."""
-    free = {**dict.fromkeys(tokens, 0), marker: 1}
-    even = {token: 2 for token in tokens if token % 2 == 0}
-    odd = {token: 1 for token in tokens if token % 2 == 1}
-    return Grammar((free, even, odd))
-
-
-def ending(tokens: Sequence[int], eos: int, after: int) -> Grammar:
-    """Any ``after`` tokens but ``eos``, which then must come and is the last."""
-    others = [token for token in tokens if token != eos]
-    free = [dict.fromkeys(others, number + 1) for number in range(after)]
-    return Grammar((*free, {eos: after + 1}, {}))
