@@ -54,11 +54,11 @@ def completion(tokens: Any = (), **fields: Any) -> Completion:
         (completion(logprobs=[-1, -2], rounds=[(4, 2)]), "rounds are not a list of Round"),
         (completion(logprobs=None), "not one for every token"),
         (completion(logprobs=[-1.0]), "not one for every token"),
-        (completion(logprobs=[-1.0, float("nan")]), "above 0, infinite or not a number"),
-        (completion(logprobs=[-1.0, 0.5]), "above 0, infinite or not a number"),
-        (completion(logprobs=[-1.0, -math.inf]), "above 0, infinite or not a number"),
+        (completion(logprobs=[-1.0, float("nan")]), "above 0 or not a number"),
+        (completion(logprobs=[-1.0, 0.5]), "above 0 or not a number"),
+        (completion(logprobs=[-1.0, math.inf]), "above 0 or not a number"),
         (completion(logprobs=[-1.0, -2.0], metrics={"tokens": 2}), "metrics are a dict"),
-        (completion(logprobs=[-1.0, None]), "above 0, infinite or not a number"),
+        (completion(logprobs=[-1.0, None]), "above 0 or not a number"),
     ],
 )
 def test_a_malformed_completion_is_described(answer: Any, words: str) -> None:
