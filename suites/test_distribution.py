@@ -21,6 +21,12 @@ def test_family(subject, budget, conclude, setting, draft_tokens):
     conclude(distribution.family(subject, budget, setting, draft_tokens))
 
 
+@pytest.mark.statistical
+@pytest.mark.pairs("micro-bad", "micro-hostile")
+def test_recovered(subject, budget, conclude):
+    conclude(distribution.recovered(subject, budget))
+
+
 FIRST, *OTHERS = evidence.SETTINGS
 
 

@@ -20,7 +20,7 @@ from harness.models import ModelPair
 from harness.stats import chi_square
 from harness.verdict import FaultClass, Status, Verdict
 
-_CALLS = 8
+CALLS, ROWS = 4, 8  # of the same unseeded request
 TOKENS = 48  # two independent outputs of that length are not the same: below 1e-9 on 8 ids
 SEEDS_OF_SAMPLES = 4  # a profile's samples over the seeds that are tried
 POWER = 0.99
@@ -136,7 +136,7 @@ def unseeded(subject: Subject, budget: Budget) -> Verdict:
         message = f"{len(outputs)} unseeded {way} gave {distinct} different outputs"
         return _fail(subject, name, calls, message, likely_fault)
 
-    again, together = [[request]] * _CALLS, [[request] * _CALLS]
+    again, together = [[request]] * CALLS, [[request] * ROWS]
     if wrong := repeated("calls", again, "the generator is restarted for every call"):
         return wrong
     if "batch" in subject.decoder.capabilities and (
@@ -146,7 +146,7 @@ def unseeded(subject: Subject, budget: Budget) -> Verdict:
     if "seed" in subject.decoder.capabilities and (
         wrong := repeated(
             "calls after one with a seed",
-            [[seeded], [request]] * (_CALLS // 2),
+            [[seeded], [request]] * 2,
             "a seed stays in force for the requests after it",
         )
     ):

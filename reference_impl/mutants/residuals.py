@@ -17,9 +17,17 @@ from reference_impl.randomness import inverse_cdf
 from reference_impl.speculative import residual
 
 FAMILY, EVIDENCE = "distribution.family", "distribution.evidence"
+RECOVERED = "distribution.recovered"
 
 
-@mutant(FaultClass.RESIDUAL, FAMILY, EVIDENCE, subtle={"share": 0.3}, subtle_killed_by=(FAMILY,))
+@mutant(
+    FaultClass.RESIDUAL,
+    FAMILY,
+    EVIDENCE,
+    RECOVERED,
+    subtle={"share": 0.2},
+    subtle_killed_by=(RECOVERED,),
+)
 class ResampleFromTarget(SpeculativeEngine):
     """A rejected token is replaced by a draw from p instead of (p - q)+."""
 
