@@ -501,7 +501,7 @@ def test_a_fault_on_the_draft_s_side_passes_and_is_told(drafter: type[ModelDraft
 
 
 LESS = {"point_mass"}
-NO_MODEL_DRAFT = {"sampler_match", "candidates"}  # they propose the draft's argmax
+NO_MODEL_DRAFT = {"sampler_match", "candidates", "branches"}  # they propose likely tokens
 
 
 @pytest.mark.parametrize("name", CONTROLS)

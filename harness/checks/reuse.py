@@ -67,19 +67,19 @@ def held(subject: Subject, name: str, conversations: Sequence[Conversation]) -> 
 
 @check("cache.all_rejected", "greedy")
 def all_rejected(subject: Subject, budget: Budget) -> Verdict:
-    """Long outputs, in some profiles up to the end of the context, for a draft that is hardly ever right."""
+    """Long outputs, up to the end of the context: a draft that is hardly ever right."""
     return _far(subject, budget, "cache.all_rejected")
 
 
 @check("cache.none_rejected", "greedy")
 def none_rejected(subject: Subject, budget: Budget) -> Verdict:
-    """Long outputs, in some profiles up to the end of the context, for a draft that is always right."""
+    """Long outputs, up to the end of the context: a draft that is always right."""
     return _far(subject, budget, "cache.none_rejected")
 
 
 @check("cache.alternating", "greedy")
 def alternating(subject: Subject, budget: Budget) -> Verdict:
-    """Long outputs, in some profiles up to the end of the context, for a draft that is right now and then.
+    """Long outputs, up to the end of the context: a draft that is right now and then.
 
     Every other prompt repeats itself: prompt lookup then has rounds with drafts and without.
     """

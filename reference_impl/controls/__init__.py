@@ -11,9 +11,12 @@ from dataclasses import dataclass
 
 from harness.adapters.reference import EngineDecoder
 from harness.models import ModelPair
+from reference_impl.branches import BranchDrafter, TwoBranches
 from reference_impl.controls import engines
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.engine import SpeculativeEngine
+from reference_impl.preemption import PreemptingEngine
+from reference_impl.prefix_cache import PrefixCachedEngine
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,27 @@ other_randomness = Control(
     claim="with the same seed, sampled ids are not those of plain decoding",
     source="(toy)#-",
     exact_because="a seed fixes a decoder's own coins, not how another one reads them",
+)
+
+# The reference on the paths that keep state: nobody reported these, many reported such paths.
+prefix_cache = Control(
+    PrefixCachedEngine,
+    claim="a prompt that begins as an earlier one is not fed again",
+    source="(path)#-",
+    exact_because="states depend on the ids before them alone, and those are compared",
+)
+preemption = Control(
+    PreemptingEngine,
+    claim="a row loses its cache between two rounds",
+    source="(path)#-",
+    exact_because="all its committed tokens are fed anew",
+)
+branches = Control(
+    TwoBranches,
+    claim="two chains a row are verified, and one of them dropped",
+    source="(path)#-",
+    exact_because="their first tokens are fixed, and tried in turn; then there is one chain",
+    drafter=BranchDrafter,
 )
 
 CONTROLS: Mapping[str, Control] = {
