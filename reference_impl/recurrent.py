@@ -84,13 +84,13 @@ class RecurrentModel(CachedModel):
     def restore(self, position: Tensor) -> None:
         """Go back to the states before ``position`` [B]."""
         row = torch.arange(len(position), device=self.device)
-        for state, saved in zip(_states(self._cache), self._saved, strict=True):
+        for state, saved in zip(states_of(self._cache), self._saved, strict=True):
             state.copy_(saved[row, position])
 
     def save(self, position: Tensor) -> None:
         """Keep the present states as those before ``position`` [B]."""
         row = torch.arange(len(position), device=self.device)
-        for state, saved in zip(_states(self._cache), self._saved, strict=True):
+        for state, saved in zip(states_of(self._cache), self._saved, strict=True):
             saved[row, position] = state
 
     def _begin(self, ids: Tensor) -> None:
@@ -98,7 +98,7 @@ class RecurrentModel(CachedModel):
         output = self.model(input_ids=ids[:, :1], use_cache=True)
         self._cache = getattr(output, self._cache_name)
         if not self._saved:  # the state before position 0 is zero
-            states = _states(self._cache)
+            states = states_of(self._cache)
             slots = self.capacity + 1
             self._saved = [s.new_zeros(len(s), slots, *s.shape[1:]) for s in states]
 
@@ -125,15 +125,21 @@ class RecurrentModel(CachedModel):
         self._cache = None  # it has as many rows as it was made for
 
 
-def cached_model(model: PreTrainedModel, capacity: int, vocab: int) -> CachedModel:
-    """The model with an empty cache of its own kind.
+def cached_model(
+    model: PreTrainedModel,
+    capacity: int,
+    vocab: int,
+    keys: type[CachedModel] = CachedModel,
+    states: type[CachedModel] = RecurrentModel,
+) -> CachedModel:
+    """The model with an empty cache of its own kind: of ``keys`` and values, or of ``states``.
 
     Raises
     ------
     ValueError
-        At the first call of a model whose states are neither of the two kinds, or of both.
+        At the first call of a model whose states are neither of the two, or both.
     """
-    kind = RecurrentModel if is_recurrent(model) else CachedModel
+    kind = states if is_recurrent(model) else keys
     return kind(model, capacity, vocab)
 
 
@@ -149,10 +155,10 @@ def position_bytes(model: PreTrainedModel) -> int:
         return int(2 * config.num_hidden_layers * config.hidden_size * model.dtype.itemsize)
     probe = RecurrentModel(model, 1, 1)
     probe._begin(torch.zeros(1, 1, dtype=torch.int64, device=probe.device))
-    return sum(state.nbytes for state in _states(probe._cache))
+    return sum(state.nbytes for state in states_of(probe._cache))
 
 
-def _states(cache: Any) -> list[Tensor]:
+def states_of(cache: Any) -> list[Tensor]:
     """All state tensors of a cache, [B, ...] each, to be read and written in place."""
     layers = getattr(cache, "layers", None)
     if layers is None:  # older transformers

@@ -14,19 +14,17 @@ from typing import Any
 import msgspec
 
 from harness import oracle
-from harness.checks import minimise, triage
+from harness.checks import diagnosis, minimise, triage
 from harness.checks.budget import Budget
 from harness.checks.prompts import lengths, random_prompt, repetitive_prompt
-from harness.checks.reproduce import Call, program
-from harness.checks.subject import MOST_IN_REPRO, Refused, Subject, check, repro
+from harness.checks.reproduce import Call
+from harness.checks.subject import Refused, Subject, check, repro
 from harness.contract import Completion, Request
 from harness.models import ModelPair
 from harness.verdict import FaultClass, Status, Verdict
 from reference_impl.autoregressive import finished
 from reference_impl.cache import sliding_window
 
-LEFT_BEHIND = "an earlier call leaves its state behind"
-MIXED_UP = "rows of a batch are mixed up"
 NOISE_MARGIN = 4.0  # the noise is the largest of a sample, and a decoder's kernels have theirs
 
 
@@ -75,17 +73,26 @@ def judge(subject: Subject, name: str, request: Request, completion: Completion)
     status, blame = Status.FAIL, ""
     if "plain" in subject.decoder.capabilities and request.speculate:
         plain = msgspec.structs.replace(request, speculate=False)
-        own = subject.ask_one(plain)
+        own = subject.anew().ask_one(plain)  # which nothing asked before can have spoiled
         evidence["plain_tokens"] = own.tokens
         if problem_of(subject.pair, plain, own)[0]:
             status = Status.ERROR
             blame = (
                 "; its own plain decoding differs from the target too: speculation is not to blame"
             )
+    kind, likely = None, ""
+    if status is Status.FAIL:
+        kind = FaultClass.END
+        if "position" in evidence:
+            kind, likely = diagnosis.likely_fault(
+                subject, request, completion, evidence["position"]
+            )
     return Verdict(
         check=name,
         status=status,
         message=problem + blame,
+        likely_fault=likely,
+        fault_class=kind,
         evidence=evidence | {"got": completion.tokens},
         repro=repro(subject, [request]),
     )
@@ -139,24 +146,13 @@ def in_short(subject: Subject, calls: Sequence[Call], verdict: Verdict) -> Verdi
                     return request, completion
         return None
 
-    fewest = minimise.reproduced(subject, calls, lambda on, some: offender(on, some) is not None)
-    found = offender(anew := subject.anew(), fewest) if fewest else None
-    if found is None:
-        message = f"{verdict.message} (not again when asked again)"
-        code = program(subject, calls[-MOST_IN_REPRO:])
-        return msgspec.structs.replace(verdict, message=message, repro=code)
-    verdict = judge(anew, verdict.check, *found)
-    message, more = verdict.message, {}
-    if len(fewest) > 1:
-        message += f" (after {len(fewest) - 1} other calls; without them it is right)"
-        more = {"likely_fault": LEFT_BEHIND, "fault_class": FaultClass.CACHE}
-    elif len(fewest[-1].requests) > 1:
-        message += " (in a batch; alone it is right)"
-        more = {"likely_fault": MIXED_UP, "fault_class": FaultClass.BATCH}
-    elif len(calls[-1].requests) > 1:
-        message += " (alone as in a batch)"
-    code = program(subject, fewest)
-    return msgspec.structs.replace(verdict, message=message, repro=code, **more)
+    def judged(on: Subject, found: tuple[Request, Completion]) -> Verdict:
+        # The longer answer says more of what is wrong than the shortest.
+        likely, kind = verdict.likely_fault, verdict.fault_class
+        again = judge(on, verdict.check, *found)
+        return msgspec.structs.replace(again, likely_fault=likely, fault_class=kind)
+
+    return minimise.in_short(subject, calls, verdict, offender, judged)
 
 
 def judge_all(subject: Subject, name: str, requests: Sequence[Request], ruled_out: str) -> Verdict:
@@ -204,4 +200,29 @@ def identity(subject: Subject, budget: Budget) -> Verdict:
         requests,
         f"any differing token in {budget.new_tokens} over K {budget.draft_tokens[0]}.."
         f"{budget.draft_tokens[-1]}, prompts of 1 to {max(len(r.prompt) for r in requests)} ids",
+    )
+
+
+@check("greedy.ties", "greedy")
+def ties(subject: Subject, budget: Budget) -> Verdict:
+    """Where two best logits tie exactly the token is the one that plain decoding takes."""
+    name, pair = "greedy.ties", subject.pair
+    requests = [
+        Request(
+            prompt=random_prompt(pair, length, budget.seed + seed),
+            max_new_tokens=budget.new_tokens,
+            draft_tokens=k,
+        )
+        for k in budget.draft_tokens
+        for seed in range(2 * budget.prompts)
+        for length in (1, 9)
+    ]
+    path = oracle.greedy_path(pair, requests[0].prompt, budget.new_tokens)
+    scores, _ = oracle.laws_along(pair.target, requests[0], path, pair.vocab_size)
+    first, second = scores.topk(2).values.unbind(1)
+    if not (first == second).any():
+        message = f"the best logits of {pair.name} do not tie: use --pair tiny-ties"
+        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    return judge_all(
+        subject, name, requests, "an exact tie broken otherwise by a block than by single tokens"
     )

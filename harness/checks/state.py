@@ -1,0 +1,104 @@
+"""What the target keeps of a text besides rows of keys and values, greedily looked at.
+
+An attention window and a recurrent state are right for single tokens in many a decoder that has
+them wrong for a block, or does not take them back with the rejected tokens. For position ids see
+``harness.checks.positions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from harness.checks import greedy
+from harness.checks.budget import Budget
+from harness.checks.prompts import random_prompt, repetitive_prompt
+from harness.checks.subject import Refused, Subject, check
+from harness.contract import Request
+from harness.models import ModelPair
+from harness.verdict import FaultClass, Status, Verdict
+from reference_impl.cache import sliding_window
+from reference_impl.recurrent import is_recurrent
+
+Prompt = Callable[[ModelPair, int, int], tuple[int, ...]]
+"""Pair, length and seed -> prompt."""
+
+WIDEST = 512  # tokens of a window that is swept, and of a text that is
+
+
+@check("greedy.window", "greedy")
+def window(subject: Subject, budget: Budget) -> Verdict:
+    """Texts that stay within the target's window, that reach it within a block, and that are
+    beyond it from the start, over K.
+    """
+    name, pair = "greedy.window", subject.pair
+    size = sliding_window(pair.target.config.get_text_config())
+    if not 0 < size <= WIDEST:
+        message = f"the target of {pair.name} has no sliding window: use --pair tiny-window"
+        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    half = size // 2
+    within = [
+        _request(subject, length, half, k, budget.seed + seed)
+        for k in budget.draft_tokens
+        for seed in range(8)
+        for length in {1, half}
+    ]
+    beyond = [
+        _request(subject, length, k + budget.new_tokens // 2, k, budget.seed + seed)
+        for k in budget.draft_tokens
+        for seed in range(budget.prompts)
+        for length in (*range(max(1, size - k - 1), size + k + 2), 3 * size)
+    ]
+    verdict = greedy.judge_all(
+        subject,
+        name,
+        beyond,
+        f"any differing token of texts that reach the window of {size} in any place of a block",
+    )
+    if verdict.status is not Status.FAIL or verdict.fault_class is FaultClass.CACHE:
+        return verdict
+    if greedy.judge_all(subject, name, within, "").status is Status.FAIL:
+        return verdict
+    return _named(verdict, "a block is verified with another window than a single token")
+
+
+@check("greedy.recurrent", "greedy")
+def recurrent(subject: Subject, budget: Budget) -> Verdict:
+    """A target with a recurrent state: rejections, full blocks and rounds without drafts.
+
+    A decoder that says of such a target that it cannot speculate on it is not at fault.
+    """
+    name, pair = "greedy.recurrent", subject.pair
+    if not is_recurrent(pair.target):
+        message = f"the target of {pair.name} has no recurrent state: use --pair tiny-mamba"
+        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    requests = [
+        _request(subject, length, 2 * budget.new_tokens, k, budget.seed + seed, make)
+        for k in budget.draft_tokens
+        for seed in range(budget.prompts)
+        for length, make in ((1, random_prompt), (7, random_prompt), (12, repetitive_prompt))
+    ]
+    try:
+        subject.ask_one(requests[0])
+    except Refused as error:
+        if not isinstance(error.__cause__, (ValueError, NotImplementedError)):
+            raise
+        return Verdict(check=name, status=Status.UNSUPPORTED, message=str(error))
+    verdict = greedy.judge_all(
+        subject, name, requests, f"any differing token of {2 * budget.new_tokens} in a row"
+    )
+    if verdict.fault_class is not FaultClass.CACHE:
+        return verdict
+    return _named(verdict, "the recurrent state is not taken back to what was kept")
+
+
+def _request(
+    subject: Subject, length: int, tokens: int, k: int, seed: int, make: Prompt = random_prompt
+) -> Request:
+    prompt = make(subject.pair, length, seed)
+    return Request(prompt=prompt, max_new_tokens=tokens, draft_tokens=k)
+
+
+def _named(verdict: Verdict, likely: str) -> Verdict:
+    return replace(verdict, fault_class=FaultClass.CACHE, likely_fault=likely)
