@@ -148,7 +148,14 @@ class OverAccept(SpeculativeEngine):
         return super().accept(self.factor * p, q, u)
 
 
-@mutant(FaultClass.ACCEPTANCE, "greedy.identity", FAMILY, "distribution.evidence")
+@mutant(
+    FaultClass.ACCEPTANCE,
+    "greedy.identity",
+    FAMILY,
+    "distribution.evidence",
+    id="F27",
+    source="ohdearquant/lattice#243 (PR 258)",
+)
 class FirstUnverified(SpeculativeEngine):
     """The first draft of every block is accepted unseen."""
 
