@@ -51,8 +51,18 @@ def family(subject: Subject, budget: Budget, setting: str, draft_tokens: int) ->
     ``POWER`` at its share of alpha, or the profile's limit, which holds for each arm, if that is
     less. The arms share alpha: a right decoder is called wrong, or its oracle, at most that often.
     """
+    return _judge(subject, "distribution.family", budget, setting, draft_tokens)
+
+
+@check("distribution.recovered", "sampling")
+def recovered(subject: Subject, budget: Budget) -> Verdict:
+    """The same of a draft that is mostly rejected, so that most tokens come from the residual."""
+    return _judge(subject, "distribution.recovered", budget, "T=1", draft_tokens=2)
+
+
+def _judge(subject: Subject, name: str, budget: Budget, setting: str, draft_tokens: int) -> Verdict:
     pair = subject.pair
-    conclude = functools.partial(Verdict, check="distribution.family")
+    conclude = functools.partial(Verdict, check=name)
     if pair.vocab_size**TOKENS > oracle.ENUMERABLE:
         message = f"pair {pair.name} is too large to enumerate: use --pair micro"
         return conclude(status=Status.UNSUPPORTED, message=message)
