@@ -180,6 +180,40 @@ def raises(pair: ModelPair) -> Wrong:
     return Wrong(pair, generate, plain=True)
 
 
+def too_few(pair: ModelPair) -> Wrong:
+    """The last request is not answered."""
+    return Wrong(pair, lambda right, requests: right.generate(requests)[:-1], plain=True)
+
+
+def beyond_the_vocabulary(pair: ModelPair) -> Wrong:
+    """The last id of every answer is none of the vocabulary's."""
+    changed = answered(lambda c: msgspec.structs.replace(c, tokens=[*c.tokens[:-1], 64]))
+    return Wrong(pair, changed, plain=True)
+
+
+def nothing_at_all(pair: ModelPair) -> Wrong:
+    """Every answer is None."""
+    return Wrong(pair, answered(lambda c: None), plain=True)
+
+
+def nan_logprobs(pair: ModelPair) -> Wrong:
+    """Log probabilities are NaN."""
+    nan = float("nan")
+    changed = answered(
+        lambda c: msgspec.structs.replace(c, logprobs=c.logprobs and [nan] * len(c.logprobs))
+    )
+    return Wrong(pair, changed, plain=True)
+
+
+def sorted_rows(pair: ModelPair) -> Wrong:
+    """Answers come sorted by their length."""
+
+    def generate(right: EngineDecoder, requests: list[Request]) -> list[Completion]:
+        return sorted(right.generate(requests), key=lambda c: len(c.tokens))
+
+    return Wrong(pair, generate, plain=True)
+
+
 def draft_alone(pair: ModelPair) -> Wrong:
     """The draft decodes, in both arms."""
     swapped = dataclasses.replace(pair, target=pair.draft, draft=pair.target)

@@ -211,6 +211,28 @@ def test_a_crash_is_an_error_row(
     assert (row.verdict.status, row.expected_failure) == (Status.ERROR, "known")
 
 
+@pytest.mark.parametrize(
+    ("decoder", "words"),
+    [
+        ("too_few", "18 requests were answered by a 17 completions"),
+        ("beyond_the_vocabulary", "token 64 is outside the vocabulary 0..63"),
+        ("nothing_at_all", "a completion is a NoneType"),
+        ("nan_logprobs", "log probability nan is above 0, infinite or not a number"),
+        ("sorted_rows", "the answers come in another order than the requests"),
+        ("raises", "the decoder raised RuntimeError: out of memory"),
+    ],
+)
+def test_answers_that_are_none_are_errors_and_the_run_goes_on(
+    suites: Suites, decoder: str, words: str
+) -> None:
+    run = suites("suites/test_contract.py", f"--decoder=decoders:{decoder}")
+    assert run.code == 1
+    form, requests, nothing = (row.verdict for row in run.verdicts)
+    assert (form.status, words in form.message) == (Status.ERROR, True), str(form)
+    assert requests.status is Status.ERROR
+    assert nothing.status is (Status.FAIL if decoder == "raises" else Status.PASS)
+
+
 def test_what_is_not_declared_is_skipped_and_recorded(suites: Suites) -> None:
     run = suites("suites/test_exact_law.py")
     assert run.code == 0

@@ -219,7 +219,7 @@ def _values(
         noise = tolerance(pair, requests[0].sampling, largest)
         columns = (rows.answer, rows.own_logprobs, rows.here.log_p.squeeze(1), clear(rows, noise))
         for answer, own, expected, kept in zip(*(c.tolist() for c in columns), strict=True):
-            if kept:
+            if kept and expected > -math.inf:  # another id is not for this check
                 yield Value(requests[answer], done[answer], own, expected, noise)
             done[answer] += 1
 

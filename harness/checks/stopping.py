@@ -16,6 +16,7 @@ import msgspec
 from harness import oracle
 from harness.checks import greedy
 from harness.checks.budget import Budget
+from harness.checks.diagnosis import place_of
 from harness.checks.prompts import looping_prompt, random_prompt
 from harness.checks.reproduce import Call
 from harness.checks.subject import Subject, check
@@ -207,27 +208,26 @@ def _verdict(subject: Subject, name: str, case: Case, completion: Completion) ->
 
 
 def _blamed(subject: Subject, case: Case, verdict: Verdict, kind: FaultClass) -> Verdict:
-    """Name the end as what is wrong, unless the same request goes wrong without any."""
-    if verdict.fault_class or verdict.status is not Status.FAIL:
+    """Name the end as what is wrong, or the full context, if the request is right without it."""
+    if verdict.status is not Status.FAIL or verdict.fault_class in (
+        FaultClass.BATCH,
+        FaultClass.CACHE,
+    ):
         return verdict
-    if "position" in verdict.evidence and kind is FaultClass.END:
-        endless = case.but(eos=(), stop=(), sampling=Sampling()).request
-        without = greedy.judge(subject, verdict.check, endless, subject.ask_one(endless))
-        kind = kind if without.passed else FaultClass.GREEDY
-    return msgspec.structs.replace(verdict, fault_class=kind)
+    if "position" in verdict.evidence:
+        bare = case.but(eos=(), stop=(), sampling=Sampling()).request
+        if kind is FaultClass.EDGE:
+            bare = case.but(prompt=case.request.prompt[: subject.pair.context_length // 2]).request
+        if not greedy.judge(subject, verdict.check, bare, subject.ask_one(bare)).passed:
+            return verdict
+    elif kind is FaultClass.EDGE:
+        return verdict
+    return msgspec.structs.replace(verdict, fault_class=kind, likely_fault="")
 
 
 def role_of_last(completion: Completion) -> str:
     """What the last token was in its round, by the rounds that are reported."""
-    left = len(completion.tokens)
-    if left == 1:
+    if len(completion.tokens) == 1:
         return "first token"
-    for entry in completion.rounds or ():
-        if left <= entry.accepted:
-            return "accepted draft"
-        if left == entry.accepted + 1:
-            if not entry.drafted:
-                return "token without drafts"
-            return "recovered token" if entry.accepted < entry.drafted else "bonus token"
-        left -= entry.accepted + 1
-    return "token of no round"
+    place = place_of(completion.rounds, len(completion.tokens) - 1)
+    return place.role if place else "token of no round"

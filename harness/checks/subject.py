@@ -65,11 +65,11 @@ class Subject:
             if isinstance(completions, list):
                 answer = f"{len(completions)} completions"
             raise Malformed(f"{len(requests)} requests were answered by a {answer}", requests)
+        if problem := disordered(requests, completions):
+            raise Malformed(problem, requests)
         for request, completion in zip(requests, completions, strict=True):
             if problem := malformed(request, completion, self.pair.vocab_size):
                 raise Malformed(f"malformed output: {problem}", [request])
-        if problem := disordered(requests, completions):
-            raise Malformed(problem, requests)
         return completions
 
     def stream(self, request: Request, most: int | None = None) -> list[list[int]]:
@@ -80,9 +80,8 @@ class Subject:
         Refused
             If it raises, or yields anything but lists of token ids.
         """
-        stream = cast(StreamingDecoder, self.decoder).stream
         try:
-            iterator = stream(request)
+            iterator = cast(StreamingDecoder, self.decoder).stream(request)
             pieces = list(itertools.islice(iterator, most))
             if most is not None:
                 cast(Generator[list[int], None, None], iterator).close()
@@ -175,7 +174,7 @@ def disordered(requests: Sequence[Request], completions: Sequence[Completion]) -
     if any(request.eos or request.stop for request in requests):
         return ""
     asked = [request.max_new_tokens for request in requests]
-    got = [len(completion.tokens) for completion in completions]
+    got = [len(getattr(completion, "tokens", None) or ()) for completion in completions]
     if got == asked or sorted(got) != sorted(asked):
         return ""
     return (
