@@ -198,8 +198,7 @@ def _differs(
     if answer is not None and request.sampling.greedy:
         verdict = greedy.judge(subject, name, request, answer)
         if not verdict.passed:  # the stream may be right
-            kind = FaultClass.GREEDY if "position" in verdict.evidence else FaultClass.END
-            return msgspec.structs.replace(verdict, fault_class=kind)
+            return verdict
         if _near_tie(subject, request, tokens):
             return None
     return Verdict(
