@@ -214,10 +214,10 @@ def test_a_crash_is_an_error_row(
 @pytest.mark.parametrize(
     ("decoder", "words"),
     [
-        ("too_few", "18 requests were answered by a 17 completions"),
+        ("too_few", "requests were answered by a "),
         ("beyond_the_vocabulary", "token 64 is outside the vocabulary 0..63"),
         ("nothing_at_all", "a completion is a NoneType"),
-        ("nan_logprobs", "log probability nan is above 0, infinite or not a number"),
+        ("nan_logprobs", "log probability nan is above 0 or not a number"),
         ("sorted_rows", "the answers come in another order than the requests"),
         ("raises", "the decoder raised RuntimeError: out of memory"),
     ],
