@@ -17,13 +17,14 @@ import torch
 from harness import oracle
 from harness.checks import greedy, naming
 from harness.checks.budget import Budget
+from harness.checks.places import places
 from harness.checks.prompts import random_prompt
 from harness.checks.subject import Subject, check, repro
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.scoring import Answer
 from harness.stats.acceptance import AcceptanceTest, excess, smallest_excess, trials_needed
-from harness.stats.eprocess import Decision, EProcess
+from harness.stats.eprocess import EProcess
 from harness.stats.experts import NAMED
 from harness.stats.trials import Floats, Trials, wrong_rounds
 from harness.verdict import FaultClass, Status, Verdict
@@ -245,22 +246,21 @@ def _accepts_too_much(
         f"more than {chance / trials:.3f} (sum min(p, q))"
     )
     if "plain" in subject.decoder.capabilities:
-        control = _decision(
-            subject, [msgspec.structs.replace(r, speculate=False) for r in requests], test.alpha
-        )
+        plain = [msgspec.structs.replace(request, speculate=False) for request in requests]
+        control = _bets(subject, plain, test.alpha).decision()
         evidence["plain_arm_log_wealth"] = control.log_wealth
         if control.rejected:
             blame = "; its own plain decoding does not follow p: speculation is not to blame"
             return Verdict(
                 check=name, status=Status.ERROR, message=message + blame, evidence=evidence
             )
-    tokens = _decision(subject, requests, test.alpha)
-    proposal = tokens.settled and tokens.expert.kind is FaultClass.PROPOSAL
+    likely, kind = naming.named(_bets(subject, requests, test.alpha))
+    proposal = kind is FaultClass.PROPOSAL
     return Verdict(
         check=name,
         status=Status.FAIL,
         message=message,
-        likely_fault=naming.likely(tokens)
+        likely_fault=likely
         if proposal
         else "drafts are accepted too readily, or counted as accepted when they were not",
         fault_class=FaultClass.PROPOSAL if proposal else FaultClass.ACCEPTANCE,
@@ -268,10 +268,13 @@ def _accepts_too_much(
     )
 
 
-def _decision(subject: Subject, requests: Sequence[Request], alpha: float) -> Decision:
-    """What the e-process says of the tokens of these requests, asked once more."""
-    answers = [Answer(r, c.tokens) for r, c in zip(requests, subject.ask(requests), strict=True)]
+def _bets(subject: Subject, requests: Sequence[Request], alpha: float) -> EProcess:
+    """The e-process on the tokens of these requests, asked once more."""
+    answers = [
+        Answer(r, c.tokens, labels=dict(places(c.tokens, c.rounds)))
+        for r, c in zip(requests, subject.ask(requests), strict=True)
+    ]
     process = EProcess([e for e in NAMED if e.needs <= {"q"}], q=True, alpha=alpha)
     for rows in oracle.score(subject.pair, answers):
         process.update(rows)
-    return process.decision()
+    return process

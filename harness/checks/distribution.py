@@ -215,7 +215,7 @@ def _named(
     decision = process.decision()
     if not decision.impossible and decision.expert_log_wealth < CONVINCING:
         return "", None
-    return naming.likely(decision), naming.fault_class(process, decision)
+    return naming.named(process)
 
 
 def _answers(request: Request, sample: Sample) -> Iterator[oracle.Answer]:

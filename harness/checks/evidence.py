@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from harness.bench.workload import TASKS
 from harness.checks.arms import CONFIDENCE_ALPHA, POWER, TwoArms
 from harness.checks.budget import Budget
-from harness.checks.naming import fault_class, likely
+from harness.checks.naming import named
 from harness.checks.places import NAMES
 from harness.checks.subject import Subject, check
 from harness.contract import Sampling
@@ -73,6 +73,7 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             fault_class=control.expert.kind,
             evidence=found,
         )
+    likely, kind = named(arms.speculative.process)
     if arms.rejected:
         message = f"tokens do not follow the target's law: {reason(decision)} {about}"
         if not decision.rejected:
@@ -86,8 +87,8 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             check=NAME,
             status=Status.FAIL,
             message=message,
-            likely_fault=likely(decision),
-            fault_class=fault_class(arms.speculative.process, decision),
+            likely_fault=likely,
+            fault_class=kind,
             evidence=found | {"where": where(arms)},
         )
     if decision.rejected:
@@ -98,7 +99,7 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
                 f"tokens do not follow the oracle's law: {reason(decision)}, but too few tell its "
                 f"two arms apart, and the oracle may not be quite this engine's {about}"
             ),
-            likely_fault=likely(decision),
+            likely_fault=likely,
             evidence=found,
         )
     visible = arms.visible()
