@@ -11,7 +11,7 @@ from strategies import examples, token_lists
 
 from harness.contract import Request
 from reference_impl.batch import Batch
-from reference_impl.drafters.ngram import NgramDrafter
+from reference_impl.drafters.ngram import NgramDrafter, NgramTable
 
 
 def continuation(text: tuple[int, ...], longest: int, shortest: int) -> tuple[int, ...]:
@@ -83,3 +83,38 @@ def test_lookup_sees_only_the_row_s_own_text() -> None:
     tokens = np.array([[1, 2, 1, 9, 1, 9]])
     assert NgramDrafter(1).lookup(tokens, np.array([3])).tolist() == [1]
     assert NgramDrafter(1).lookup(tokens, np.array([2])).tolist() == [2]
+
+
+@examples(100)
+@given(
+    st.lists(token_lists(3, 6, 24), min_size=1, max_size=3),
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+)
+def test_a_table_proposes_the_same_as_a_search(
+    texts: list[tuple[int, ...]], steps: list[int]
+) -> None:
+    """Whatever was committed between two rounds, and after rows have gone."""
+    batch = batch_of([text[:2] for text in texts], [22] * len(texts))
+    search, table = NgramDrafter(), NgramTable()
+    table.start(batch, 0)
+    for step in [0, *steps]:
+        for row in range(len(batch)):
+            batch.tokens[row, : len(texts[row])] = texts[row]
+        batch.length = np.minimum(batch.length + step, [len(text) for text in texts])
+        one, other = (drafter.lookup(batch.tokens, batch.length) for drafter in (search, table))
+        assert one.tolist() == other.tolist()
+    if len(texts) > 1:
+        batch.select(np.array([1]))
+        table.select(torch.tensor([1]))
+        assert (
+            search.lookup(batch.tokens, batch.length) == table.lookup(batch.tokens, batch.length)
+        ).all()
+
+
+def test_a_table_forgets_when_it_starts() -> None:
+    long, short = batch_of([(1, 2, 3, 4, 1, 2)], [4]), batch_of([(5, 1)], [4])
+    table = NgramTable()
+    table.start(long, 0)
+    assert table.propose(long, long.room()).tokens.tolist() == [[3, 4, 1, 2]]
+    table.start(short, 0)
+    assert table.propose(short, short.room()).count.tolist() == [0]

@@ -64,6 +64,7 @@ class TransformersDecoder:
         if request.seed is not None:
             torch.manual_seed(request.seed)
         ids = torch.tensor([request.prompt], device=pair.device)
+        widest = max(int(m.config.get_text_config().vocab_size) for m in (pair.target, pair.draft))
         arguments = _sampling(request) | (self._speculation(request) if request.speculate else {})
         with _calls_of(pair.target) as calls:
             output = pair.target.generate(
@@ -72,6 +73,7 @@ class TransformersDecoder:
                 max_new_tokens=request.max_new_tokens,
                 eos_token_id=list(request.eos) or None,
                 pad_token_id=0,
+                suppress_tokens=list(range(pair.vocab_size, widest)) or None,  # padding columns
                 **arguments,
             )[0].tolist()
         tokens = output[len(request.prompt) :]
