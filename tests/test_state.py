@@ -75,7 +75,7 @@ def test_a_pair_without_the_matter_is_unsupported(check: Check, words: str) -> N
         ("window_misaligned", "tiny-window", FaultClass.CACHE, "another window"),
         ("window_forgotten_subtle", "tiny-window", FaultClass.CACHE, "another window"),
         ("accept_all", "tiny-window", FaultClass.ACCEPTANCE, "a draft is accepted"),
-        ("no_rollback", "tiny-window", FaultClass.CACHE, "rejected tokens"),
+        ("no_rollback", "tiny-window", FaultClass.CACHE, "something behind"),
         ("state_not_restored", "tiny-mamba-bad", FaultClass.CACHE, "recurrent state"),
         ("first_slot_read", "tiny-mamba-bad", FaultClass.CACHE, "recurrent state"),
         ("empty_round_uncommitted", "tiny-mamba-bad", FaultClass.CACHE, "recurrent state"),
@@ -88,7 +88,7 @@ def test_a_pair_without_the_matter_is_unsupported(check: Check, words: str) -> N
         ),
         ("bonus_position_twice", "tiny-gpt2", FaultClass.POSITIONS, "one too high"),
         ("positions_from_zero", "tiny-gpt2", FaultClass.POSITIONS, "begin at 0"),
-        ("no_rollback", "tiny-gpt2", FaultClass.CACHE, "rejected tokens"),
+        ("no_rollback", "tiny-gpt2", FaultClass.CACHE, "something behind"),
     ],
 )
 def test_a_fault_gets_its_name(name: str, pair: str, kind: FaultClass, words: str) -> None:

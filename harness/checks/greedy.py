@@ -25,6 +25,7 @@ from harness.verdict import FaultClass, Status, Verdict
 from reference_impl.autoregressive import finished
 from reference_impl.cache import sliding_window
 
+ALONE = 3  # of the requests that are decoded together are decoded by themselves as well
 NOISE_MARGIN = 4.0  # the noise is the largest of a sample, and a decoder's kernels have theirs
 
 
@@ -155,8 +156,20 @@ def in_short(subject: Subject, calls: Sequence[Call], verdict: Verdict) -> Verdi
     return minimise.in_short(subject, calls, verdict, offender, judged)
 
 
-def judge_all(subject: Subject, name: str, requests: Sequence[Request], ruled_out: str) -> Verdict:
-    """Judge greedy requests one at a time; the first that is wrong decides."""
+def judge_all(
+    subject: Subject,
+    name: str,
+    requests: Sequence[Request],
+    ruled_out: str,
+    together: bool = False,
+) -> Verdict:
+    """Judge greedy requests one at a time; the first that is wrong decides.
+
+    Parameters
+    ----------
+    together : bool
+        Decode all of them in one call, which costs less, and only some one at a time.
+    """
     supported = [request for request in requests if subject.supports(request)]
     needed = {name for request in requests for name in request.capabilities()}
     if missing := sorted(needed - subject.decoder.capabilities):
@@ -164,12 +177,16 @@ def judge_all(subject: Subject, name: str, requests: Sequence[Request], ruled_ou
     if not supported:
         message = "no request of this check is within the declared capabilities"
         return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    alone = supported[:: max(1, len(supported) // ALONE)] if together else supported
+    calls = [Call(tuple(supported))] if together else []
+    calls += [Call((request,)) for request in alone]
     ties = []
-    for n, request in enumerate(supported, start=1):
-        verdict = judge(subject, name, request, subject.ask_one(request))
-        if not verdict.passed:
-            return in_short(subject, [Call((asked,)) for asked in supported[:n]], verdict)
-        ties += verdict.evidence.get("near_ties", [])
+    for n, call in enumerate(calls, start=1):
+        for request, completion in zip(call.requests, subject.make(call), strict=True):
+            verdict = judge(subject, name, request, completion)
+            if not verdict.passed:
+                return in_short(subject, calls[:n], verdict)
+            ties += verdict.evidence.get("near_ties", [])
     return Verdict(
         check=name,
         status=Status.PASS,
@@ -223,6 +240,5 @@ def ties(subject: Subject, budget: Budget) -> Verdict:
     if not (first == second).any():
         message = f"the best logits of {pair.name} do not tie: use --pair tiny-ties"
         return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
-    return judge_all(
-        subject, name, requests, "an exact tie broken otherwise by a block than by single tokens"
-    )
+    ruled_out = "an exact tie broken otherwise by a block than by single tokens"
+    return judge_all(subject, name, requests, ruled_out, together=True)

@@ -53,6 +53,7 @@ def positions(subject: Subject, budget: Budget) -> Verdict:
         "greedy.positions",
         requests,
         f"any differing token of {2 * budget.new_tokens} after prompts of 1 and 2 ids",
+        together=True,
     )
     if verdict.status is Status.FAIL and (found := likely_counting(subject, requests)):
         return replace(verdict, fault_class=FaultClass.POSITIONS, likely_fault=found)

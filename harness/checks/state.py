@@ -55,10 +55,11 @@ def window(subject: Subject, budget: Budget) -> Verdict:
         name,
         beyond,
         f"any differing token of texts that reach the window of {size} in any place of a block",
+        together=True,
     )
     if verdict.status is not Status.FAIL or verdict.fault_class is FaultClass.CACHE:
         return verdict
-    if greedy.judge_all(subject, name, within, "").status is Status.FAIL:
+    if greedy.judge_all(subject, name, within, "", together=True).status is Status.FAIL:
         return verdict
     return _named(verdict, "a block is verified with another window than a single token")
 
@@ -73,8 +74,9 @@ def recurrent(subject: Subject, budget: Budget) -> Verdict:
     if not is_recurrent(pair.target):
         message = f"the target of {pair.name} has no recurrent state: use --pair tiny-mamba"
         return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    tokens = min(2 * budget.new_tokens, 48)
     requests = [
-        _request(subject, length, 2 * budget.new_tokens, k, budget.seed + seed, make)
+        _request(subject, length, tokens, k, budget.seed + seed, make)
         for k in budget.draft_tokens
         for seed in range(budget.prompts)
         for length, make in ((1, random_prompt), (7, random_prompt), (12, repetitive_prompt))
@@ -86,7 +88,7 @@ def recurrent(subject: Subject, budget: Budget) -> Verdict:
             raise
         return Verdict(check=name, status=Status.UNSUPPORTED, message=str(error))
     verdict = greedy.judge_all(
-        subject, name, requests, f"any differing token of {2 * budget.new_tokens} in a row"
+        subject, name, requests, f"any differing token of {tokens} in a row", together=True
     )
     if verdict.fault_class is not FaultClass.CACHE:
         return verdict
