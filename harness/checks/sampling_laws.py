@@ -31,7 +31,7 @@ from reference_impl.sampling import one_hot
 
 NAME = "sampling_params.law"
 K = TOKENS - 1  # the tokens that are looked at are a whole block
-SAMPLES = 2_000  # at most
+SAMPLES = 1_200  # at most
 PROMPTS = 6  # of which that is taken that shows most
 POWER = 0.99
 
