@@ -92,7 +92,7 @@ def cancel(subject: Subject, budget: Budget) -> Verdict:
     if sampling is None:
         return _nothing_to_ask(name)
     closed = 0
-    for k in budget.draft_tokens:
+    for k in sorted({min(budget.draft_tokens), max(budget.draft_tokens)}):
         long, *others = [
             Request(
                 prompt=random_prompt(pair, length, budget.seed + k),
@@ -131,17 +131,16 @@ def cancel(subject: Subject, budget: Budget) -> Verdict:
 def _spread(subject: Subject, budget: Budget) -> Iterator[Request]:
     pair = subject.pair
     for k in budget.draft_tokens:
-        for seed in range(budget.prompts):
-            longest = max(budget.new_tokens, 2 * k + 6)
-            prompt = random_prompt(pair, 5 + seed, budget.seed + seed)
-            request = Request(prompt=prompt, max_new_tokens=longest, draft_tokens=k)
-            path = oracle.greedy_path(pair, prompt, 2 * k + 4)
-            changes: list[dict[str, Any]] = [{"max_new_tokens": n} for n in (1, 2, 3, 4, longest)]
-            for offset in sorted({0, 1, k // 2 + 1, k, k + 1, 2 * k}):
-                changes += [{"eos": (path[offset],)}, {"stop": (tuple(path[offset : offset + 2]),)}]
-            warm = [{"sampling": Sampling(temperature=1.0), "seed": seed}]
-            for change in changes + [w | c for w in warm for c in changes[:7]]:
-                yield msgspec.structs.replace(request, **change)
+        longest = max(budget.new_tokens, 2 * k + 6)
+        prompt = random_prompt(pair, 5, budget.seed + k)
+        request = Request(prompt=prompt, max_new_tokens=longest, draft_tokens=k)
+        path = oracle.greedy_path(pair, prompt, 2 * k + 4)
+        changes: list[dict[str, Any]] = [{"max_new_tokens": n} for n in (1, 2, 3, 4, longest)]
+        for offset in sorted({0, 1, k // 2 + 1, k, k + 1, 2 * k}):
+            changes += [{"eos": (path[offset],)}, {"stop": (tuple(path[offset : offset + 2]),)}]
+        warm = {"sampling": Sampling(temperature=1.0), "seed": k}
+        for change in changes + [warm | change for change in changes[:7]]:
+            yield msgspec.structs.replace(request, **change)
 
 
 def _texts(subject: Subject, budget: Budget) -> Iterator[list[Request]]:
