@@ -38,7 +38,7 @@ class Budget:
     samples: int
     tables: int
     large_tokens: int = 600
-    examples: int = 40
+    examples: int = 30
     seed: int = 20261129
     alpha: float = 1e-5
 
@@ -50,7 +50,7 @@ PROFILES: Mapping[str, Budget] = {
         new_tokens=16,
         samples=8_000,
         tables=60,
-        examples=40,
+        examples=30,
         large_tokens=600,
     ),
     "ci": Budget(
@@ -59,7 +59,7 @@ PROFILES: Mapping[str, Budget] = {
         new_tokens=32,
         samples=20_000,
         tables=200,
-        examples=120,
+        examples=50,
         large_tokens=700,
     ),
     "nightly": Budget(

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.checks.budget import Budget
+from harness.checks.greedy import wrong_end
 from harness.checks.subject import Subject, check, malformed
 from harness.contract import Completion, Request
-from harness.verdict import Status, Verdict
+from harness.verdict import FaultClass, Status, Verdict
 from reference_impl.autoregressive import Laws, finished
 from reference_impl.randomness import Randomness, enumerate_outcomes
 from reference_impl.speculative import Propose, draft_with
@@ -167,9 +168,10 @@ def tables(subject: Subject, budget: Budget) -> Verdict:
                 raise _Broken(f"malformed output: {problem}")
             return completion
 
-        off = distance(output_law(run), product_law(laws_of(p), request))
+        law = output_law(run)
+        off = distance(law, product_law(laws_of(p), request))
         if off > ACCURACY:
-            smallest.update(seen, total_variation=off)
+            smallest.update(seen, total_variation=off, kind=_kind(law, request))
             raise _Wrong
 
     try:
@@ -187,6 +189,7 @@ def tables(subject: Subject, budget: Budget) -> Verdict:
             check="exact_law.tables",
             status=Status.FAIL,
             message=f"the output law is off by {smallest['total_variation']:.3g} (total variation)",
+            fault_class=smallest.pop("kind"),
             evidence=smallest,
             repro=_repro(subject, smallest),
         )
@@ -196,6 +199,13 @@ def tables(subject: Subject, budget: Budget) -> Verdict:
         message=f"the exact output law equals the target's on {budget.tables} tables",
         ruled_out=f"any difference of the output law above {ACCURACY:g} on these tables",
     )
+
+
+def _kind(law: Law, request: Request) -> FaultClass:
+    """A wrong end if any output has one, else a wrong rule."""
+    outputs = [Completion(tokens=list(t), finish_reason=cast(Any, reason)) for t, reason in law]
+    wrong = any(wrong_end(request, output) for output in outputs)
+    return FaultClass.END if wrong else FaultClass.ACCEPTANCE
 
 
 def _repro(subject: Subject, smallest: dict[str, Any]) -> str:

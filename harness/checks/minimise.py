@@ -11,15 +11,13 @@ from typing import Generic, TypeVar
 from msgspec.structs import replace
 
 from harness.checks.reproduce import Call, program
+from harness.checks.smaller import WAYS, Way, only_with, with_item, without_a_part
 from harness.checks.subject import MOST_IN_REPRO, Subject
-from harness.contract import Request, Sampling, validate
-from harness.verdict import FaultClass, Verdict
+from harness.contract import Request, validate
+from harness.verdict import FaultClass, Status, Verdict
 
 Thing = TypeVar("Thing")
 Found = TypeVar("Found")
-Way = Callable[[Thing], Iterator[Thing]]
-"""Smaller things than the one given, the smallest first."""
-
 TRIES = 60
 CALLS_ANEW = 400  # of programs whose calls spoil each other
 
@@ -44,7 +42,7 @@ def smallest(
     """
 
     def within(way: Way[Request]) -> Way[Request]:
-        return lambda request: (r for r in way(request) if _makes_sense(subject, r))
+        return lambda request: (r for r in way(request) if makes_sense(subject, r))
 
     return _descend(request, [within(way) for way in WAYS], _Tries(still_fails, tries))
 
@@ -92,7 +90,11 @@ def in_short(
             fault_class=FaultClass.BATCH,
         )
     if len(calls[-1].requests) > 1:
-        return replace(verdict, message=f"{verdict.message} (alone as in a batch)")
+        verdict = replace(verdict, message=f"{verdict.message} (alone as in a batch)")
+    needed, kind = only_with(last.requests[0])
+    if kind and verdict.status is Status.FAIL and verdict.fault_class is not FaultClass.END:
+        likely = f"it takes {' and '.join(needed)} to show it"
+        verdict = replace(verdict, likely_fault=likely, fault_class=kind)
     return verdict
 
 
@@ -142,9 +144,9 @@ def smallest_calls(
             for i, call in enumerate(calls):
                 for j, request in enumerate(call.requests):
                     for r in way(request):
-                        if _makes_sense(subject, r):
-                            rows = tuple(_with(call.requests, j, r))
-                            yield _with(calls, i, replace(call, requests=rows))
+                        if makes_sense(subject, r):
+                            rows = tuple(with_item(call.requests, j, r))
+                            yield with_item(calls, i, replace(call, requests=rows))
 
         return smaller
 
@@ -187,7 +189,8 @@ def _descend(thing: Thing, ways: Sequence[Way[Thing]], fails: Callable[[Thing], 
     return thing
 
 
-def _makes_sense(subject: Subject, request: Request) -> bool:
+def makes_sense(subject: Subject, request: Request) -> bool:
+    """Whether the decoder has to answer it."""
     try:
         validate(request, subject.pair)
     except ValueError:
@@ -195,71 +198,15 @@ def _makes_sense(subject: Subject, request: Request) -> bool:
     return subject.supports(request)
 
 
-def _with(items: Sequence[Thing], at: int, item: Thing) -> Sequence[Thing]:
-    return [*items[:at], item, *items[at + 1 :]]
-
-
-def _without_a_part(items: Sequence[Thing]) -> Iterator[Sequence[Thing]]:
-    """Without all, without either half, and so on down to single items."""
-    size = len(items)
-    while size:
-        for start in range(0, len(items), size):
-            yield [*items[:start], *items[start + size :]]
-        size //= 2
-
-
 def _fewer_calls(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
     *before, last = calls
-    for kept in _without_a_part(before):
+    for kept in without_a_part(before):
         yield [*kept, last]
 
 
 def _fewer_rows(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
     for i, call in enumerate(calls):
         alone = [[request] for request in call.requests]
-        for kept in (*alone, *_without_a_part(call.requests)):
+        for kept in (*alone, *without_a_part(call.requests)):
             if kept:
-                yield _with(calls, i, replace(call, requests=tuple(kept)))
-
-
-def _plainer(request: Request) -> Iterator[Request]:
-    """Parameters at their neutral values: all at once, and one by one."""
-    sampling = request.sampling
-    neutral = Sampling(temperature=sampling.temperature)
-    plain = replace(request, sampling=neutral, eos=(), stop=(), logprobs=False)
-    yield replace(plain, seed=None) if sampling.greedy else plain
-    for name in Sampling.__struct_fields__:
-        value = getattr(neutral, name)
-        yield replace(request, sampling=replace(sampling, **{name: value}))
-    for name, value in (("eos", ()), ("stop", ()), ("logprobs", False)):
-        yield replace(request, **{name: value})
-
-
-def _narrower(request: Request) -> Iterator[Request]:
-    for k in _below(request.draft_tokens):
-        yield replace(request, draft_tokens=k)
-
-
-def _shorter(request: Request) -> Iterator[Request]:
-    for length in _below(request.max_new_tokens):
-        yield replace(request, max_new_tokens=length)
-
-
-def _less_prompt(request: Request) -> Iterator[Request]:
-    for kept in _without_a_part(request.prompt):
-        yield replace(request, prompt=tuple(kept))
-
-
-def _zeroes(request: Request) -> Iterator[Request]:
-    yield replace(request, prompt=(0,) * len(request.prompt))
-    for i in range(len(request.prompt)):
-        yield replace(request, prompt=tuple(_with(request.prompt, i, 0)))
-
-
-def _below(number: int) -> Sequence[int]:
-    """Some smaller numbers, at least 1."""
-    some = {1, 2, number // 2, 3 * number // 4, number - 1}
-    return sorted(n for n in some if 1 <= n < number)
-
-
-WAYS: Sequence[Way[Request]] = (_plainer, _narrower, _shorter, _less_prompt, _zeroes)
+                yield with_item(calls, i, replace(call, requests=tuple(kept)))

@@ -19,7 +19,7 @@ from harness.checks import certain, minimise
 from harness.checks.budget import Budget
 from harness.checks.certain import Wrong
 from harness.checks.prompts import random_prompt
-from harness.checks.reproduce import Call
+from harness.checks.reproduce import Call, program
 from harness.checks.requests import GREEDY, HOT, requests, token_lists
 from harness.checks.subject import Refused, Subject, check
 from harness.contract import Completion, Request
@@ -27,6 +27,8 @@ from harness.verdict import Status, Verdict
 from reference_impl.autoregressive import finished
 
 STEPS = 10  # calls of one sequence
+WHICH = st.integers(0, 2**16)  # of what is there
+TIMES = 4  # that a seed is asked for, where it was found not to repeat
 LARGEST = 256  # ids of a vocabulary over which grammars are drawn
 
 
@@ -51,7 +53,7 @@ class Session:
 
     def make(self, *asked: Request, pieces: int | None = None) -> None:
         """Make one more call; nothing, once something was wrong."""
-        if self.wrong:
+        if self.wrong or not asked:
             return
         self.calls.append(call := Call(asked, pieces))
         try:
@@ -95,10 +97,21 @@ def _drawn(subject: Subject, budget: Budget) -> st.SearchStrategy[Request]:
     pair, declared = subject.pair, set(subject.decoder.capabilities)
     if pair.vocab_size > LARGEST:
         declared.discard("grammar")
-    temperatures = [GREEDY] * ("greedy" in declared) + [HOT] * ("sampling" in declared)
+    temperatures = [GREEDY, GREEDY] * ("greedy" in declared) + [HOT] * ("sampling" in declared)
     likely = oracle.greedy_path(pair, random_prompt(pair, 4, budget.seed), 24)
     ends = st.sampled_from(sorted(set(likely)))
     return requests(pair.vocab_size, st.one_of(temperatures), budget.new_tokens, declared, ends)
+
+
+def _ending_early(
+    subject: Subject, request: Request, tokens: Sequence[int], number: int
+) -> Sequence[Request]:
+    """The request with one of its answer's tokens as EOS, or some as stop sequence; if it may."""
+    at = number // 4 % len(tokens)
+    eos = replace(request, eos=(*request.eos, tokens[at]))
+    stop = replace(request, stop=(*request.stop, tuple(tokens[max(0, at - number % 2) : at + 1])))
+    either = [stop, eos] if number // 2 % 2 else [eos, stop]
+    return [ended for ended in either if minimise.makes_sense(subject, ended)][:1]
 
 
 def _settings(examples: int) -> hypothesis.settings:
@@ -117,20 +130,28 @@ def any_request(subject: Subject, budget: Budget) -> Verdict:
     """Whole requests, alone and in small batches: every parameter beside every other.
 
     Prompt, length, K, temperature, filters, penalties, bias, grammar, EOS, stop sequences,
-    min_new_tokens, seed, logprobs, speculation. One with a seed is asked twice.
+    min_new_tokens, seed, logprobs, speculation. One with a seed is asked twice, another one again
+    with an end at a token of its answer.
     """
     name, session = "properties.requests", Session(subject)
     if unsupported := _neither_greedy_nor_sampled(subject, name):
         return unsupported
-    most = 3 if "batch" in subject.decoder.capabilities else 1
+    drawn = _drawn(subject, budget)
+    alone = st.tuples(drawn)
+    batches = st.lists(drawn, min_size=1, max_size=3).map(tuple)
 
     @hypothesis.seed(budget.seed)
     @_settings(budget.examples)
-    @given(st.lists(_drawn(subject, budget), min_size=1, max_size=most))
-    def ask(batch: list[Request]) -> None:
+    @given(alone | batches if "batch" in subject.decoder.capabilities else alone, WHICH)
+    def ask(batch: tuple[Request, ...], number: int) -> None:
         session.make(*batch)
-        if len(batch) == 1 and batch[0].seed is not None and not batch[0].sampling.greedy:
-            session.make(*batch)
+        if session.wrong or len(batch) > 1:
+            return
+        request, completion = session.answered[-1]
+        if request.seed is not None and not request.sampling.greedy:
+            session.make(request)
+        else:
+            session.make(*_ending_early(subject, request, completion.tokens, number))
 
     ask()
     return _conclusion(session, name)
@@ -140,15 +161,15 @@ def any_request(subject: Subject, budget: Budget) -> Verdict:
 def any_sequence(subject: Subject, budget: Budget) -> Verdict:
     """Calls on one decoder in any order: nothing that one leaves behind may spoil another.
 
-    One request, a batch, a stream that is closed early, a second turn that goes on from an
-    earlier answer, the same request once more, its prompt with other parameters, another K, or
-    no speculation.
+    One request, a batch, a stream that is closed early and asked for again, a second turn that
+    goes on from an earlier answer, the same request once more, its prompt with other parameters,
+    an end at a token of its answer, another K, or no speculation.
     """
     name, session = "properties.sequences", Session(subject)
     if unsupported := _neither_greedy_nor_sampled(subject, name):
         return unsupported
     machine = hypothesis.seed(budget.seed)(_machine(session, _drawn(subject, budget)))
-    settings = _settings(-(-budget.examples // STEPS))
+    settings = _settings(-(-2 * budget.examples // STEPS))
     run_state_machine_as_test(machine, settings=settings)
     return _conclusion(session, name)
 
@@ -156,7 +177,6 @@ def any_sequence(subject: Subject, budget: Budget) -> Verdict:
 def _machine(session: Session, drawn: st.SearchStrategy[Request]) -> type[RuleBasedStateMachine]:
     pair, declared = session.subject.pair, session.subject.decoder.capabilities
     answered = precondition(lambda self: bool(session.answered))
-    which = st.integers(0, 2**16)
 
     def earlier(number: int) -> tuple[Request, Completion]:
         return session.answered[-1 - number % len(session.answered)]
@@ -175,9 +195,10 @@ def _machine(session: Session, drawn: st.SearchStrategy[Request]) -> type[RuleBa
         @rule(request=drawn, pieces=st.integers(1, 3))
         def closed_stream(self, request: Request, pieces: int) -> None:
             session.make(request, pieces=pieces)
+            session.make(request)
 
         @answered
-        @rule(number=which, more=token_lists(pair.vocab_size, 1, 3))
+        @rule(number=WHICH, more=token_lists(pair.vocab_size, 1, 3))
         def next_turn(self, number: int, more: tuple[int, ...]) -> None:
             request, completion = earlier(number)
             longer = (*request.prompt, *completion.tokens, *more)
@@ -185,19 +206,25 @@ def _machine(session: Session, drawn: st.SearchStrategy[Request]) -> type[RuleBa
                 session.make(replace(request, prompt=longer))
 
         @answered
-        @rule(number=which)
+        @rule(number=WHICH)
         def once_more(self, number: int) -> None:
             session.make(earlier(number)[0])
 
         @answered
-        @rule(number=which, request=drawn)
+        @rule(number=WHICH, request=drawn)
         def same_prompt(self, number: int, request: Request) -> None:
             prompt = earlier(number)[0].prompt
             if len(prompt) + request.max_new_tokens <= pair.context_length:
                 session.make(replace(request, prompt=prompt))
 
         @answered
-        @rule(number=which, k=st.integers(1, 8), speculate=st.booleans())
+        @rule(number=WHICH, at=WHICH)
+        def ending_early(self, number: int, at: int) -> None:
+            request, completion = earlier(number)
+            session.make(*_ending_early(session.subject, request, completion.tokens, at))
+
+        @answered
+        @rule(number=WHICH, k=st.integers(1, 8), speculate=st.booleans())
         def otherwise(self, number: int, k: int, speculate: bool) -> None:
             request = earlier(number)[0]
             session.make(
@@ -228,6 +255,10 @@ def _conclusion(session: Session, name: str) -> Verdict:
             evidence={"calls": len(session.calls)},
         )
 
+    if wrong.kind == "seed" and (shorter := _unrepeated(subject, wrong.request)):
+        code = program(subject, [Call((shorter,)), Call((shorter,))])
+        return replace(certain.verdict_on(subject, name, wrong), repro=code)
+
     def offender(on: Subject, calls: Sequence[Call]) -> Wrong | None:
         again = Session(on)
         for call in calls:
@@ -239,3 +270,18 @@ def _conclusion(session: Session, name: str) -> Verdict:
         return certain.verdict_on(on, name, found)
 
     return minimise.in_short(subject, session.calls, judge(subject, wrong), offender, judge)
+
+
+def _unrepeated(subject: Subject, request: Request) -> Request | None:
+    """The smallest request found that gives other ids every time it is asked."""
+
+    def differs(asked: Request) -> bool:
+        try:
+            outputs = [tuple(subject.ask_one(asked).tokens) for _ in range(TIMES)]
+        except Refused:
+            return False
+        return len(set(outputs)) == TIMES
+
+    if not differs(request):
+        return None
+    return minimise.smallest(subject, request, differs, minimise.TRIES // TIMES)

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import torch
 
 from harness import oracle
-from harness.contract import Completion, Request, validate
+from harness.contract import Completion, Request, Sampling, validate
 from harness.models import ModelPair
 from reference_impl import autoregressive
 from reference_impl.randomness import Seeded
 
 if TYPE_CHECKING:
     from harness.checks.subject import Subject
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -77,12 +79,25 @@ def program(subject: Subject, calls: Sequence[Call]) -> str:
         lines += ["show(pair, requests, decoder.generate(requests))"]
     else:
         lines += [
-            f"request = {last.requests[0]!r}",
-            f"pieces = [piece for _, piece in zip(range({last.pieces}), decoder.stream(request))]",
-            "print('got     ', pieces)",
-            "print('expected', plain_decoding(pair, request))",
+            f"request = {source(last.requests[0])}",
+            f"pieces = islice(decoder.stream(request), {last.pieces})",
+            "tokens = [token for piece in pieces for token in piece]",
+            "show(pair, [request], [Completion(tokens=tokens, finish_reason='length')])",
         ]
     return _with_imports([*loaded(subject), *lines])
+
+
+def source(request: Request) -> str:
+    """Python of a request, without what is at its default."""
+    sampling = _tidy(request.sampling, Sampling())
+    plain = Request(prompt=request.prompt, max_new_tokens=request.max_new_tokens)
+    return repr(_tidy(msgspec.structs.replace(request, sampling=sampling), plain))
+
+
+def _tidy(given: Struct, default: Struct) -> Struct:
+    """Equal values made the very ones that a repr leaves out."""
+    names = [n for n in given.__struct_fields__ if getattr(given, n) == getattr(default, n)]
+    return msgspec.structs.replace(given, **{name: getattr(default, name) for name in names})
 
 
 def _made(call: Call) -> Iterator[str]:
@@ -90,7 +105,7 @@ def _made(call: Call) -> Iterator[str]:
     if call.pieces is None:
         yield f"decoder.generate({_list(call.requests)})"
         return
-    yield f"stream = decoder.stream({call.requests[0]!r})"
+    yield f"stream = decoder.stream({source(call.requests[0])})"
     yield from ["next(stream)"] * call.pieces
     yield "stream.close()"
 
@@ -98,8 +113,8 @@ def _made(call: Call) -> Iterator[str]:
 def _list(requests: Sequence[Request]) -> str:
     """A list of requests, each on a line of its own where there are several."""
     if len(requests) == 1:
-        return f"[{requests[0]!r}]"
-    return "\n".join(["[", *(f"    {request!r}," for request in requests), "]"])
+        return f"[{source(requests[0])}]"
+    return "\n".join(["[", *(f"    {source(request)}," for request in requests), "]"])
 
 
 def rerun(subject: Subject, check: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
@@ -125,12 +140,13 @@ def loaded(subject: Subject) -> list[str]:
 
 
 MODULES = {
+    "islice": "itertools",
     "inf": "math",
     "load_decoder": "harness.adapters",
     "Budget": "harness.checks.budget",
-    "plain_decoding": "harness.checks.reproduce",
     "show": "harness.checks.reproduce",
     "Subject": "harness.checks.subject",
+    "Completion": "harness.contract",
     "Grammar": "harness.contract",
     "Request": "harness.contract",
     "Sampling": "harness.contract",

@@ -70,7 +70,7 @@ def samplings(
         "frequency_penalty": ("penalties", 0.0, st.sampled_from([-0.25, 0.3, 1.0])),
         "min_new_tokens": ("min_new_tokens", 0, st.integers(1, 6)),
         "logit_bias": ("logit_bias", {}, biases),
-        "grammar": ("grammar", None, grammars(vocab, eos)),
+        "grammar": ("grammar", None, mostly(None, grammars(vocab, eos))),
     }
     drawn = {
         name: draw(mostly(neutral, other))
@@ -104,7 +104,8 @@ def requests(
     def either(capability: str, neutral: Any, other: st.SearchStrategy[Any]) -> Any:
         return draw(other) if capability in declared else neutral
 
-    stops = st.lists(token_lists(vocab, 1, 3, ends), max_size=2).map(tuple)
+    sequences = token_lists(vocab, 1, 1, ends) | token_lists(vocab, 1, 3, ends)
+    stops = st.lists(sequences, min_size=1, max_size=3).map(tuple)
     eos = either("eos", (), mostly((), token_lists(vocab, 1, 3, ends)))
     return Request(
         prompt=draw(token_lists(vocab, 1, 12)),

@@ -28,7 +28,9 @@ from reference_impl.mutants import (
     reuse,
     rollback,
     scheduling,
+    sequences,
     trees,
+    vocabulary,
     window,
 )
 from reference_impl.mutants.registry import Mutant, registered
@@ -54,7 +56,9 @@ __all__ = [
     "reuse",
     "rollback",
     "scheduling",
+    "sequences",
     "trees",
+    "vocabulary",
     "window",
 ]
 
