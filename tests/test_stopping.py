@@ -98,6 +98,17 @@ def test_a_token_too_many() -> None:
     assert (verdict.status, verdict.fault_class) == (Status.FAIL, FaultClass.END), str(verdict)
 
 
+@pytest.mark.parametrize(("plain", "status"), [(False, Status.FAIL), (True, Status.ERROR)])
+def test_a_crash_where_plain_decoding_answers(plain: bool, status: Status) -> None:
+    def crashes(right: Decoder, requests: list[Request]) -> list[Completion]:
+        raise IndexError("index out of range")
+
+    verdict = stopping.context(subject(Wrong(load("tiny"), crashes, plain=plain)), BUDGET)
+    assert verdict.status is status
+    assert ("without speculation it answers" in verdict.message) is not plain
+    assert verdict.fault_class is (None if plain else FaultClass.EDGE)
+
+
 def test_wrong_ids_are_no_fault_of_the_end() -> None:
     verdict = stopping.stop(subject(last_token(load("tiny"))), BUDGET)
     assert verdict.status is Status.FAIL

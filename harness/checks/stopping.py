@@ -18,8 +18,8 @@ from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.diagnosis import place_of
 from harness.checks.prompts import looping_prompt, random_prompt
-from harness.checks.reproduce import Call
-from harness.checks.subject import Subject, check
+from harness.checks.reproduce import Call, repro
+from harness.checks.subject import Refused, Subject, check
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.verdict import FaultClass, Status, Verdict
@@ -177,7 +177,11 @@ def _judge(
     calls: list[Call] = []
     for batch in filter(None, [*alone, later, at_once]):
         calls.append(Call(tuple(case.request for case in batch)))
-        for case, completion in zip(batch, subject.make(calls[-1]), strict=True):
+        try:
+            answers = subject.make(calls[-1])
+        except Refused as error:
+            return _crashed(subject, name, error, kind)
+        for case, completion in zip(batch, answers, strict=True):
             verdict = _verdict(subject, name, case, completion)
             if verdict is not None:
                 return _blamed(subject, case, greedy.in_short(subject, calls, verdict), kind)
@@ -223,6 +227,25 @@ def _blamed(subject: Subject, case: Case, verdict: Verdict, kind: FaultClass) ->
     elif kind is FaultClass.EDGE:
         return verdict
     return msgspec.structs.replace(verdict, fault_class=kind, likely_fault="")
+
+
+def _crashed(subject: Subject, name: str, error: Refused, kind: FaultClass) -> Verdict:
+    """FAIL where plain decoding answers a request that speculation does not; else raise again."""
+    if len(error.requests) > 1 or "plain" not in subject.decoder.capabilities:
+        raise error
+    plain = msgspec.structs.replace(error.requests[0], speculate=False)
+    try:
+        answer = subject.ask_one(plain)
+    except Refused:
+        raise error from None
+    return Verdict(
+        check=name,
+        status=Status.FAIL,
+        message=f"{error}; without speculation it answers",
+        fault_class=kind,
+        evidence={"plain_tokens": answer.tokens},
+        repro=repro(subject, error.requests),
+    )
 
 
 def role_of_last(completion: Completion) -> str:
