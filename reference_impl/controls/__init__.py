@@ -68,6 +68,13 @@ candidates = Control(
     exact_because="fixed candidates are point masses: one after the other takes its share of p",
     drafter=engines.ArgmaxDrafter,
 )
+bare_draft = Control(
+    SpeculativeEngine,
+    claim="temperature, filters, penalties and grammar apply to the target's law, not the draft's",
+    source="(toy)#-",
+    exact_because="any q will do, if drafts are drawn from it and judged by it",
+    drafter=engines.BareDrafter,
+)
 near_ties = Control(
     engines.NearTies,
     claim="greedy output with a draft differs from greedy output without",

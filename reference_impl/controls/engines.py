@@ -30,6 +30,20 @@ class ArgmaxDrafter(ModelDrafter):
         return token if q is None else q.argmax(-1), q
 
 
+class BareDrafter(ModelDrafter):
+    """Proposes from its bare logits, whatever the request's parameters, and says so in q."""
+
+    follows_the_request = False
+
+    def _draw(
+        self, logits: Tensor, batch: Batch, drafts: Tensor, u: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        if batch.parameters.greedy:
+            return logits.argmax(-1), None
+        q = logits.float().softmax(-1)
+        return inverse_cdf(q, u), q
+
+
 class PointMass(SpeculativeEngine):
     """A drafted token is judged as if it had been proposed with certainty, however it was drawn."""
 
