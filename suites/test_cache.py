@@ -5,7 +5,7 @@ import pytest
 from harness.checks import reuse
 
 
-@pytest.mark.pairs("tiny-hostile", "tiny-bad")
+@pytest.mark.pairs("tiny-hostile")
 def test_all_rejected(subject, budget, conclude):
     conclude(reuse.all_rejected(subject, budget))
 
@@ -20,7 +20,7 @@ def test_alternating(subject, budget, conclude):
     conclude(reuse.alternating(subject, budget))
 
 
-@pytest.mark.pairs("tiny", "tiny-self", "tiny-hostile")
+@pytest.mark.pairs("tiny", "tiny-self")
 def test_second_turn(subject, budget, conclude):
     conclude(reuse.second_turn(subject, budget))
 

@@ -90,7 +90,7 @@ def _far(subject: Subject, budget: Budget, name: str) -> Verdict:
     pair, seen = subject.pair, Counter[str]()
     calls: list[Call] = []
     for seed in range(budget.prompts):
-        for k in budget.draft_tokens:
+        for k in _ks(budget):
             make = repetitive_prompt if (seed + len(calls)) % 2 else random_prompt
             prompt = make(pair, 5, budget.seed + seed)
             most = min(4 * budget.new_tokens, pair.context_length - len(prompt))
@@ -131,14 +131,15 @@ def second_turn(subject: Subject, budget: Budget) -> Verdict:
     """
     name = "cache.second_turn"
     turns = [
-        _turns(subject, budget, k, seed)
-        for seed in range(budget.prompts)
-        for k in budget.draft_tokens
+        _turns(subject, budget, k, seed) for seed in range(budget.prompts) for k in _ks(budget)
     ]
     verdict = held(subject, name, turns)
     ends = [end for end in ("eos", "stop") if end in subject.decoder.capabilities]
-    ruled_out = f"a token of an earlier turn that is reused though it was not returned, at K \
-{budget.draft_tokens[0]}..{budget.draft_tokens[-1]}, ends by {', '.join(['length', *ends])}"
+    ks = " and ".join(map(str, _ks(budget)))
+    ruled_out = (
+        "a token of an earlier turn that is reused though it was not returned, at K "
+        f"{ks}, ends by {', '.join(['length', *ends])}"
+    )
     return replace(verdict, ruled_out=ruled_out) if verdict.passed else verdict
 
 
@@ -151,10 +152,8 @@ def _turns(subject: Subject, budget: Budget, k: int, seed: int) -> Conversation:
         if not subject.supports(request):
             continue
         answer = yield request
-        # Once with something new, and once as if the answer had not ended.
-        for new in (more, ()):
-            text = (*prompt, *answer.tokens, *new)
-            yield Request(prompt=text, max_new_tokens=k + 3, draft_tokens=k)
+        text = (*prompt, *answer.tokens, *more)
+        yield Request(prompt=text, max_new_tokens=4, draft_tokens=k)
 
 
 def _ends(prompt: tuple[int, ...], output: Sequence[int], k: int) -> Iterator[Request]:
