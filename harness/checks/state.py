@@ -37,18 +37,18 @@ def window(subject: Subject, budget: Budget) -> Verdict:
     if not 0 < size <= WIDEST:
         message = f"the target of {pair.name} has no sliding window: use --pair tiny-window"
         return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
-    half = size // 2
-    within = [
-        _request(subject, length, half, k, budget.seed + seed)
+    within = [  # half of it, for one that is too narrow
+        _request(subject, length, max(1, size // 2 + 1 - length), k, budget.seed + seed)
         for k in budget.draft_tokens
         for seed in range(8)
-        for length in {1, half}
+        for length in (1, 2)
     ]
     beyond = [
         _request(subject, length, k + budget.new_tokens // 2, k, budget.seed + seed)
         for k in budget.draft_tokens
         for seed in range(budget.prompts)
-        for length in (*range(max(1, size - k - 1), size + k + 2), 3 * size)
+        for length in (size - k, size - 1, size, size + 1, size + k, 3 * size)
+        if length > 0
     ]
     verdict = greedy.judge_all(
         subject,
