@@ -57,11 +57,11 @@ class Automata:
                 following[number, tokens] = torch.tensor(list(state.values()))
                 allowed[number] = False
                 allowed[number, tokens] = True
-        state = []
+        reached = []
         for grammar, output in zip(grammars, outputs, strict=True):
-            reached = None if grammar is None else grammar.walk(output)
-            state.append(0 if reached is None else first[id(grammar)] + reached)
-        return cls(following.to(device), allowed.to(device), torch.tensor(state, device=device))
+            at = None if grammar is None else grammar.walk(output)
+            reached.append(0 if at is None else first[id(grammar)] + at)
+        return cls(following.to(device), allowed.to(device), torch.tensor(reached, device=device))
 
     def after(self, drafts: Tensor) -> Automata:
         """States before and after each of ``drafts`` [B, K]: row b * (K + 1) + i after i of b's."""
