@@ -61,12 +61,10 @@ class TransformersDecoder:
     def _generate(self, request: Request) -> Completion:
         pair = self._pair
         validate(request, pair)
-        if request.seed is not None:
-            torch.manual_seed(request.seed)
         ids = torch.tensor([request.prompt], device=pair.device)
         widest = max(int(m.config.get_text_config().vocab_size) for m in (pair.target, pair.draft))
         arguments = _sampling(request) | (self._speculation(request) if request.speculate else {})
-        with _calls_of(pair.target) as calls:
+        with _calls_of(pair.target) as calls, _seeded(request.seed):
             output = pair.target.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
@@ -82,6 +80,15 @@ class TransformersDecoder:
             finish_reason=(finished(tokens, request) if tokens else None) or "length",
             rounds=_rounds(calls, len(request.prompt), len(output)) if request.speculate else None,
         )
+
+
+@contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Seed torch's global generator for one request, and for no other one after it."""
+    with torch.random.fork_rng(enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
 
 
 @contextmanager
