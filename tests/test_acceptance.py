@@ -501,7 +501,8 @@ def test_a_fault_on_the_draft_s_side_passes_and_is_told(drafter: type[ModelDraft
 
 
 LESS = {"point_mass"}
-NO_MODEL_DRAFT = {"sampler_match", "candidates", "branches"}  # they propose likely tokens
+# They propose likely tokens, or without the request's sampling.
+NO_MODEL_DRAFT = {"sampler_match", "candidates", "bare_draft", "branches"}
 
 
 @pytest.mark.parametrize("name", CONTROLS)
