@@ -84,10 +84,10 @@ class Coins:
 class Watched(SpeculativeEngine):
     """The engine, telling where the border of each acceptance lies."""
 
-    coins: Coins
+    scripted: Coins
 
     def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
-        self.coins.active = batch.active.copy()
+        self.scripted.active = batch.active.copy()
         return super().round(batch, target, cached)
 
     def accept(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class Watched(SpeculativeEngine):
             if i <= reached[row]:
                 border = float(above[row, i])
                 answer = int(not kept[row, i])
-                self.coins.decide(row, float(u[row, i]), [border, 1 - border], answer)
+                self.scripted.decide(row, float(u[row, i]), [border, 1 - border], answer)
         return kept
 
 
@@ -121,19 +121,19 @@ def engine_law(
     def draw(probabilities: Tensor, u: Tensor) -> Tensor:
         chosen = inverse_cdf(probabilities, u)
         for row, weights in enumerate(probabilities.tolist()):
-            watched.coins.decide(row, float(u[row]), weights, int(chosen[row]))
+            watched.scripted.decide(row, float(u[row]), weights, int(chosen[row]))
         return chosen
 
-    monkeypatch.setattr("reference_impl.batch.Streams", lambda *_: watched.coins)
+    monkeypatch.setattr("reference_impl.batch.Streams", lambda *_: watched.scripted)
     monkeypatch.setattr(engine, "inverse_cdf", draw)
     monkeypatch.setattr(model_drafter, "inverse_cdf", draw)
     scripts: list[list[float]] = [[]]
     while scripts:
         now, scripts = scripts[:500], scripts[500:]
-        watched.coins = Coins(now)
+        watched.scripted = Coins(now)
         for row, completion in enumerate(watched.generate([request] * len(now))):
-            law[tuple(completion.tokens)] += watched.coins.weight(row)
-            scripts += watched.coins.other_scripts(row)
+            law[tuple(completion.tokens)] += watched.scripted.weight(row)
+            scripts += watched.scripted.other_scripts(row)
     return law
 
 
