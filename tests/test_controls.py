@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 from hypothesis import given
 from scipy import stats
 from strategies import examples
-from suite_runs import run_suites, suites_that
 from test_engine_law import CASES, Watched, distance, drafter_of, engine_law, target_law
 from torch import Tensor
 
@@ -188,18 +186,6 @@ def test_sampled_output_follows_the_target(name: str, pair: str) -> None:
 
 def test_which_shows_a_fault_where_there_is_one() -> None:
     assert p_value(resample_from_target(load("micro-bad")), load("micro-bad")) < ALPHA
-
-
-# --- what the suites say --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CONTROLS)
-def test_the_suites_pass_it(name: str, tmp_path: Path) -> None:
-    some = ("--pair", "micro-bad", "--samples", "1000", "--draft-tokens", "3")
-    found = run_suites(tmp_path / "record.jsonl", f"reference_impl.controls:{name}", *some)
-    assert not suites_that(found, Status.FAIL) | suites_that(found, Status.ERROR)
-    passed = suites_that(found, Status.PASS)
-    assert passed >= {"smoke", "greedy", "distribution", "stopping", "randomness", "batching"}
 
 
 # --- acceptance: what they pay --------------------------------------------------------------------
