@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from harness.verdict import FaultClass
 from reference_impl.controls import CONTROLS
-from reference_impl.mutants import INEXPRESSIBLE, MUTANTS
+from reference_impl.mutants import MUTANTS
 from reference_impl.mutants.registry import CLASSIC, Mutant
 
 MATRIX = Path(__file__).parent.parent / "reports" / "mutants" / "matrix.json"
@@ -73,10 +73,6 @@ def render(also: Mapping[str, Sequence[str]]) -> str:
         if rows:
             headers = ["mutant", "what is wrong", "source", "must be seen by", "also seen by"]
             parts.append(f"## {_title(kind.value)}\n\n{tabulate(rows, headers, 'github')}\n")
-    if INEXPRESSIBLE:
-        rows = [[id, reason] for id, reason in INEXPRESSIBLE.items()]
-        table = tabulate(rows, ["id", "why"], "github")
-        parts.append(f"## Not expressible behind the contract\n\n{table}\n")
     rows = [[f"`{name}`", c.claim, c.source, c.exact_because] for name, c in CONTROLS.items()]
     table = tabulate(rows, ["control", "what was reported", "source", "why it is exact"], "github")
     parts.append(f"## Right after all\n\nThese pass every check.\n\n{table}\n")

@@ -2,70 +2,21 @@
 
 ``MUTANTS`` names them all. Each is a factory like any decoder's, so the suites run on it with
 ``pytest suites/ --decoder reference_impl.mutants:accept_all``. They are grouped by the part of a
-decoder that is wrong: one module a part.
+decoder that is wrong: one module a part, and whatever is in one of them is registered.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 
-from reference_impl.mutants import (
-    acceptance,
-    adapters,
-    batching,
-    drafting,
-    ends,
-    greedy,
-    pages,
-    parameters,
-    positions,
-    processors,
-    proposals,
-    randomness,
-    recurrent,
-    reports,
-    residuals,
-    reuse,
-    rollback,
-    scheduling,
-    sequences,
-    trees,
-    vocabulary,
-    window,
-)
 from reference_impl.mutants.registry import Mutant, registered
 
-__all__ = [
-    "INEXPRESSIBLE",
-    "MUTANTS",
-    "acceptance",
-    "adapters",
-    "batching",
-    "drafting",
-    "ends",
-    "greedy",
-    "pages",
-    "parameters",
-    "positions",
-    "processors",
-    "proposals",
-    "randomness",
-    "recurrent",
-    "reports",
-    "residuals",
-    "reuse",
-    "rollback",
-    "scheduling",
-    "sequences",
-    "trees",
-    "vocabulary",
-    "window",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 MUTANTS: Mapping[str, Mutant] = registered()
-
-INEXPRESSIBLE: Mapping[str, str] = {}
-"""Public faults, by id, that no decoder behind the contract can have, and why."""
 
 
 def __getattr__(name: str) -> Mutant:

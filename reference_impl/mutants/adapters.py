@@ -51,7 +51,7 @@ class CrashesOnNonsense(Wired):
             raise IndexError("list index out of range") from None
 
 
-@wrong_decoder(FaultClass.CONTRACT, "batching.rows")
+@wrong_decoder(FaultClass.CONTRACT, "batching.rows", "contract.form")
 class LosesTheLastRow(Wired):
     """A batch is answered by one completion too few."""
 
@@ -60,7 +60,7 @@ class LosesTheLastRow(Wired):
         return completions[:-1] if len(completions) > 1 else completions
 
 
-@wrong_decoder(FaultClass.CONTRACT, "batching.rows")
+@wrong_decoder(FaultClass.CONTRACT, "batching.rows", "contract.form")
 class SortsByLength(Wired):
     """Completions come sorted by their length instead of in the order of the requests."""
 
@@ -84,3 +84,33 @@ class PadsWithMinusOne(Wired):
         return [
             msgspec.structs.replace(c, tokens=[*c.tokens, -1]) for c in super().generate(requests)
         ]
+
+
+@wrong_decoder(FaultClass.CONTRACT, "contract.form")
+class LogprobsOfTheText(Wired):
+    """Log probabilities come without that of the last token, which ended the output."""
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        return [
+            msgspec.structs.replace(c, logprobs=c.logprobs and c.logprobs[:-1])
+            for c in super().generate(requests)
+        ]
+
+
+@wrong_decoder(FaultClass.CONTRACT, "contract.requests")
+class SpendsTheBias(Wired):
+    """The mapping of a request's logit bias is used up while it is applied."""
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        completions = super().generate(requests)
+        for request in requests:
+            request.sampling.logit_bias.clear()
+        return completions
+
+
+@wrong_decoder(FaultClass.CONTRACT, "contract.nothing")
+class NeedsARequest(Wired):
+    """An empty list of requests is taken for a single one."""
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        return super().generate(requests or [Request(prompt=(0,), max_new_tokens=1)])
