@@ -103,3 +103,9 @@ def test_the_gallery_names_every_mutant() -> None:
     (row,) = [line for line in text.splitlines() if line.startswith("| `accept_all`")]
     assert row.rstrip("| ").endswith("batching.rows")
     assert FaultClass.ACCEPTANCE.value.capitalize() in text
+
+
+def test_the_page_of_faults_is_what_the_registry_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gallery.main([]) == 0
+    page = Path(gallery.__file__).parent.parent / "docs" / "faults.md"
+    assert page.read_text() == capsys.readouterr().out
