@@ -96,7 +96,7 @@ TINY_PAIRS: Mapping[str, _Tiny] = {
     "tiny-hostile": _Tiny(draft="hostile"),
     "tiny-ties": _Tiny(ties=True),
     "tiny-ties-self": _Tiny(ties=True, draft="self"),
-    "tiny-padded": _Tiny(padding=(8, 16)),
+    "tiny-padded": _Tiny(padding=(0, 16)),
     "tiny-gpt2": _Tiny(architecture="gpt2"),
     "tiny-gpt2-bad": _Tiny(architecture="gpt2", draft="bad"),
     "tiny-gpt2-self": _Tiny(architecture="gpt2", draft="self"),

@@ -181,7 +181,7 @@ def test_what_was_not_asked_for_is_not_claimed() -> None:
 def test_a_fault_of_the_law_is_named() -> None:
     verdict = joint(Subject(accept_all(load("micro-bad")), load("micro-bad"), "mutant"), BUDGET)
     assert verdict.status is Status.FAIL
-    assert verdict.likely_fault.startswith("drafted tokens are accepted unverified")
+    assert "of the tokens comes from the draft, unverified" in verdict.likely_fault
     assert verdict.evidence["plain_arm"]["rejected"] == ""
 
 

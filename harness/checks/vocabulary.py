@@ -19,7 +19,7 @@ SAMPLED = 8  # requests of every K
 
 @check("vocabulary.padding", "greedy")
 def padding(subject: Subject, budget: Budget) -> Verdict:
-    """Where both models are wider than the vocabulary, and mostly at its padding, no id is of it.
+    """Where a model is wider than the vocabulary, and mostly at its padding, no id is of it.
 
     Greedy outputs over K are plain decoding's; of sampled ones every id must mean a token.
     """

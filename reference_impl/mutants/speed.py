@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-
 import msgspec
 import torch
 from torch import Tensor
 
-from harness.contract import Completion, Request, Round
+from harness.contract import Completion, Round
 from harness.verdict import FaultClass
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
@@ -46,25 +43,12 @@ class SpeculationIgnored(SpeculativeEngine):
     id="F76",
     source="huggingface/transformers#32370, 32366",
     needs=("metrics",),
-    subtle={"every": 4},
 )
 class PromptReadAgain(SpeculativeEngine):
-    """The prompt is fed once more for every round.
-
-    Attributes
-    ----------
-    every : int
-        Rounds from one time to the next.
-    """
-
-    every = 1
-
-    def rounds(self, requests: Sequence[Request]) -> Iterator[Batch]:
-        self._count = itertools.count(1)
-        return super().rounds(requests)
+    """The prompt is fed once more for every round."""
 
     def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
-        if batch.draft_tokens.any() and next(self._count) % self.every == 0:
+        if batch.draft_tokens.any():
             target.prefill(batch.texts_but_last())
             batch.fed(batch.prompt_length - 1)
         return super().round(batch, target, cached)
