@@ -7,6 +7,7 @@ cache row or a wrong position shows at once. The drafts are named by what they a
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Mapping
 
 import torch
@@ -77,6 +78,8 @@ def _mamba(vocab: int) -> PreTrainedModel:
         eos_token_id=None,
         pad_token_id=None,
     )
+    # That kernels for large models are not installed matters to no tiny one.
+    logging.getLogger("transformers.integrations.hub_kernels").setLevel(logging.ERROR)
     return MambaForCausalLM(config)
 
 

@@ -31,12 +31,17 @@ FIRST, *OTHERS = evidence.SETTINGS
 
 
 @pytest.mark.statistical
-@pytest.mark.pairs(
-    "tiny", "tiny-bad", "tiny-hostile", "tiny-self", "tiny-window", "tiny-gpt2", "smollm2-135m"
-)
+@pytest.mark.pairs("tiny", "tiny-bad", "tiny-window", "tiny-gpt2", "smollm2-135m")
 @pytest.mark.parametrize("setting", [FIRST, OTHERS[0]])
 def test_evidence(subject, budget, conclude, setting):
     conclude(evidence.evidence(subject, budget, setting))
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.pairs("tiny-hostile", "tiny-self")
+def test_evidence_of_other_drafts(subject, budget, conclude):
+    conclude(evidence.evidence(subject, budget, FIRST))
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ PROFILES: Mapping[str, Budget] = {
         samples=8_000,
         tables=60,
         examples=30,
-        large_tokens=600,
+        large_tokens=512,
     ),
     "ci": Budget(
         draft_tokens=(1, 2, 3, 4, 6, 8),
@@ -60,7 +60,7 @@ PROFILES: Mapping[str, Budget] = {
         samples=20_000,
         tables=200,
         examples=50,
-        large_tokens=700,
+        large_tokens=512,
     ),
     "nightly": Budget(
         draft_tokens=(1, 2, 3, 4, 5, 6, 7, 8),
