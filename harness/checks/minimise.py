@@ -70,8 +70,13 @@ def in_short(
     fewest = reproduced(subject, calls, lambda on, some: offender(on, some) is not None)
     found = offender(anew := subject.anew(), fewest) if fewest else None
     if found is None:
-        message = f"{verdict.message} (not again when asked again)"
-        return replace(verdict, message=message, repro=program(subject, calls[-MOST_IN_REPRO:]))
+        return replace(
+            verdict,
+            message=f"{verdict.message} (not again when asked again)",
+            likely_fault="",  # what is asked once more to tell it may come out right by chance
+            fault_class=None,
+            repro=program(subject, calls[-MOST_IN_REPRO:]),
+        )
     verdict = replace(judge(anew, found), repro=program(subject, fewest))
     *before, last = fewest
     if before:
