@@ -86,8 +86,8 @@ def _row(name: str, chosen: Sequence[Item], options: argparse.Namespace) -> Row:
     """Of a mutant the checks that must kill it come first; a control takes all of them."""
     if name in RIGHT:
         return Row(f"{CONTROLS}:{name}", [str(item) for item in chosen], options.profile)
-    first = [item for item in chosen if matrix.matches(item, WRONG[name].killed_by)]
-    order = [str(item) for item in [*first, *(item for item in chosen if item not in first)]]
+    must = [i for pattern in WRONG[name].killed_by for i in chosen if matrix.matches(i, [pattern])]
+    order = list(dict.fromkeys(str(item) for item in [*must, *chosen]))
     return Row(f"{MUTANTS}:{name}", order, options.profile, until_killed=not options.full)
 
 

@@ -100,3 +100,34 @@ def test_a_looping_prompt_is_greedy_text_that_repeats_itself() -> None:
     assert prompt == looping_prompt(pair, 20, 0)
     assert len(prompt) >= 8
     assert list(prompt[4:]) == oracle.greedy_path(pair, prompt[:4], len(prompt) - 4)
+
+
+def read_again(completion: Completion) -> Completion:
+    m = completion.metrics
+    assert m is not None
+    more = (m.target_tokens or 0) + 60 * (m.target_calls or 0)
+    metrics = msgspec.structs.replace(m, target_tokens=more)
+    return msgspec.structs.replace(completion, metrics=metrics)
+
+
+def test_a_prompt_that_is_read_in_every_round_fails() -> None:
+    wrong = Wrong(load("tiny"), answered(read_again))
+    verdict = speed_evidence.target_tokens(subject(wrong, "tiny"), BUDGET)
+    assert (verdict.status, verdict.fault_class) == (Status.FAIL, FaultClass.SPEED)
+    assert "read again" in verdict.likely_fault
+
+
+@pytest.mark.parametrize(
+    "decoder", ["reference", "reference-ngram", "reference-branches", "reference-preemption"]
+)
+def test_a_text_that_is_mostly_read_once_passes(decoder: str) -> None:
+    verdict = speed_evidence.target_tokens(subject(decoder, "tiny"), BUDGET)
+    assert verdict.status is Status.PASS, str(verdict)
+
+
+def test_what_is_not_counted_is_unsupported() -> None:
+    silent = Wrong(
+        load("tiny"), answered(lambda c: msgspec.structs.replace(c, metrics=Metrics(tokens=1)))
+    )
+    verdict = speed_evidence.target_tokens(subject(silent, "tiny"), BUDGET)
+    assert verdict.status is Status.UNSUPPORTED

@@ -166,13 +166,6 @@ def _broken(m: Metrics, request: Request, rounds: Any, tokens: int) -> Iterator[
         yield equal("acceptance_rate", rate, "accepted / drafted is")
     if m.seconds:
         yield equal("tokens_per_second", tokens / m.seconds, "tokens / seconds is")
-    if m.target_calls is not None:
-        # A tree may double a block, and a scheduler take a row's cache away now and then; but a
-        # text that is read again for every second call is too much.
-        block = request.draft_tokens + 1 if request.speculate else 1
-        text = len(request.prompt) + tokens
-        bound = text + m.target_calls * (2 * block + text // 2)
-        yield most("target_tokens", bound, "a text that is mostly read once takes no more than")
 
 
 def _spread(subject: Subject, budget: Budget) -> Iterator[Request]:

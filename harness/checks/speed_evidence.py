@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from scipy.stats import fisher_exact
 
@@ -62,6 +63,51 @@ def target_calls(subject: Subject, budget: Budget) -> Verdict:
         message=f"{total} target calls for {tokens} tokens of easy text{_decay(halves, budget)}",
         ruled_out="plain decoding that calls itself speculative; drafts that are never accepted",
         evidence=evidence | {"halves": halves},
+    )
+
+
+@check("speed_evidence.target_tokens", "metrics")
+def target_tokens(subject: Subject, budget: Budget) -> Verdict:
+    """A text is mostly read once: the target computes little more than prompt and blocks.
+
+    A tree may double a block, and a scheduler take a row's cache away now and then; but a text
+    that is read again for every second call is too much.
+    """
+    name, length = "speed_evidence.target_tokens", min(60, subject.pair.context_length // 2)
+    requests = [
+        Request(
+            prompt=random_prompt(subject.pair, length, budget.seed + k),
+            max_new_tokens=budget.new_tokens,
+            sampling=Sampling() if "greedy" in subject.decoder.capabilities else COLD,
+            draft_tokens=k,
+        )
+        for k in budget.draft_tokens
+    ]
+    dearest = 0.0
+    for request, completion in zip(requests, subject.ask(requests), strict=True):
+        m = completion.metrics
+        if m is None or m.target_tokens is None or m.target_calls is None:
+            message = "target_tokens and target_calls are not both counted"
+            return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        text = length + len(completion.tokens)
+        bound = text + m.target_calls * (2 * (request.draft_tokens + 1) + text // 2)
+        dearest = max(dearest, m.target_tokens / text)
+        if m.target_tokens > bound:
+            return Verdict(
+                check=name,
+                status=Status.FAIL,
+                message=f"the target computes {m.target_tokens} positions in {m.target_calls} "
+                f"calls for a text of {text} ids, more than {bound}",
+                likely_fault="the prompt is read again in every round",
+                fault_class=FaultClass.SPEED,
+                evidence={"metrics": msgspec.to_builtins(m)},
+                repro=repro(subject, [request]),
+            )
+    return Verdict(
+        check=name,
+        status=Status.PASS,
+        message=f"the target computes at most {dearest:.2f} positions for every id of a text",
+        ruled_out="a text that is read again for every second call",
     )
 
 

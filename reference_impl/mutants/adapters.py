@@ -51,7 +51,7 @@ class CrashesOnNonsense(Wired):
             raise IndexError("list index out of range") from None
 
 
-@wrong_decoder(FaultClass.CONTRACT, "batching.rows", "contract.form")
+@wrong_decoder(FaultClass.CONTRACT, "contract.form", "batching.rows")
 class LosesTheLastRow(Wired):
     """A batch is answered by one completion too few."""
 
@@ -60,7 +60,7 @@ class LosesTheLastRow(Wired):
         return completions[:-1] if len(completions) > 1 else completions
 
 
-@wrong_decoder(FaultClass.CONTRACT, "batching.rows", "contract.form")
+@wrong_decoder(FaultClass.CONTRACT, "contract.form", "batching.rows")
 class SortsByLength(Wired):
     """Completions come sorted by their length instead of in the order of the requests."""
 

@@ -98,7 +98,7 @@ class RecoveredTokenUnheard(ModelDrafter):
         return ids
 
 
-@wrong_draft(FaultClass.CACHE, SECOND)
+@wrong_draft(FaultClass.SPEED, SECOND)
 class DraftCacheNotReset(ModelDrafter):
     """What the draft's cache holds of the last request is taken for the new prompt."""
 

@@ -47,7 +47,7 @@ class LateResult(PreemptingEngine):
         return cached
 
 
-@mutant(FaultClass.BATCH, *LONG)
+@mutant(FaultClass.CACHE, *LONG)
 class ResumedOneShort(PreemptingEngine):
     """The last but one of its tokens is not fed to a row that comes back."""
 
@@ -56,7 +56,7 @@ class ResumedOneShort(PreemptingEngine):
         return max(0, super().resumed_length(batch, row) - short)
 
 
-@mutant(FaultClass.BATCH, *LONG)
+@mutant(FaultClass.CACHE, *LONG)
 class ResumedFromPrompt(PreemptingEngine):
     """A row that comes back is fed its prompt, and none of its output."""
 

@@ -39,7 +39,7 @@ class SpeculationIgnored(SpeculativeEngine):
 
 @mutant(
     FaultClass.SPEED,
-    "metrics.identities",
+    "speed_evidence.target_tokens",
     id="F76",
     source="huggingface/transformers#32370, 32366",
     needs=("metrics",),
