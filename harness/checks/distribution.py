@@ -33,6 +33,7 @@ from harness.stats.eprocess import EProcess
 from harness.stats.experts import NAMED, of_sampling
 from harness.verdict import FaultClass, Status, Verdict
 
+PROMPTS = 4  # of which the first is taken that says something
 SETTINGS: Mapping[str, Sampling] = {
     "T=1": Sampling(temperature=1.0),
     "T=1.4": Sampling(temperature=1.4),
@@ -60,6 +61,16 @@ def recovered(subject: Subject, budget: Budget) -> Verdict:
     return _judge(subject, "distribution.recovered", budget, "T=1", draft_tokens=2)
 
 
+def _telling(subject: Subject, budget: Budget, request: Request) -> Plan:
+    """The plan for the first prompt after which some fault would show; filters may leave none."""
+    for attempt in range(PROMPTS):
+        prompt = random_prompt(subject.pair, 3, budget.seed + attempt)
+        plan = Plan.of(subject, budget, msgspec.structs.replace(request, prompt=prompt))
+        if plan.visible:
+            break
+    return plan
+
+
 def _judge(subject: Subject, name: str, budget: Budget, setting: str, draft_tokens: int) -> Verdict:
     pair = subject.pair
     conclude = functools.partial(Verdict, check=name)
@@ -78,7 +89,8 @@ def _judge(subject: Subject, name: str, budget: Budget, setting: str, draft_toke
         message = f"the decoder does not declare: {', '.join(missing)}"
         return conclude(status=Status.UNSUPPORTED, message=message)
 
-    plan = Plan.of(subject, budget, request)
+    plan = _telling(subject, budget, request)
+    request = plan.request
     sample = plan.ask(subject, request)
     starts, left_out = plan.round_starts(sample)
     arms = {"speculative": _Arm.of(plan, sample, starts, subject, budget)}
