@@ -29,7 +29,7 @@ from reference_impl import sampling
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.packed import with_packed_linears
-from reference_impl.proposal import Drafter, Proposal
+from reference_impl.proposal import Drafter, Emitted, Proposal
 from reference_impl.randomness import inverse_cdf
 from reference_impl.recurrent import cached_model, position_bytes
 from reference_impl.speculative import residual
@@ -156,7 +156,7 @@ class SpeculativeEngine:
             chosen = self.choose(p_next, q_next, u.gather(1, count.unsqueeze(1)).squeeze(1))
         emitted = self.emit(proposal, accepted, chosen, count)
         logprobs = self.logprobs(processed, batch, emitted)
-        return self.commit(batch, proposal, cached, accepted, emitted, logprobs)
+        return self.commit(batch, cached, Emitted(proposal, accepted, emitted, logprobs))
 
     # The steps, in their order. Shapes: B rows, K drafted tokens, V vocabulary.
 
@@ -270,28 +270,20 @@ class SpeculativeEngine:
         logs = scores.log_softmax(-1).view(rows, width, vocab)
         return logs.gather(2, emitted.unsqueeze(2)).squeeze(2)
 
-    def commit(
-        self,
-        batch: Batch,
-        proposal: Proposal,
-        cached: Ints,
-        accepted: Tensor,
-        emitted: Tensor,
-        logprobs: Tensor | None,
-    ) -> Ints:
+    def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
         """Append what is kept, finish rows, roll back; the round's only wait for the device."""
-        fetched = torch.cat([accepted.unsqueeze(1), emitted], 1).cpu().numpy()
+        fetched = torch.cat([emitted.accepted.unsqueeze(1), emitted.tokens], 1).cpu().numpy()
         accepts, tokens = fetched[:, 0], fetched[:, 1:]
         kept = self.cut(batch, tokens, accepts + 1)
-        values = logprobs.cpu().numpy() if logprobs is not None else None
+        values = emitted.logprobs.cpu().numpy() if emitted.logprobs is not None else None
         for row in np.flatnonzero(batch.active):
             output = batch.outputs[row]
-            output.rounds.append(Round(int(proposal.count[row]), int(accepts[row])))
+            output.rounds.append(Round(int(emitted.proposal.count[row]), int(accepts[row])))
             if values is not None:
                 output.logprobs += values[row, : kept[row]].tolist()
         batch.append(tokens, kept)
         batch.finish()
-        if self.drafter and proposal.tokens.shape[1]:
+        if self.drafter and emitted.proposal.tokens.shape[1]:
             self.drafter.observe(accepts)
         return self.rollback(cached + tokens.shape[1], batch.length - 1)
 

@@ -30,6 +30,27 @@ class Proposal:
     q: Tensor | None = None
 
 
+@dataclass(frozen=True)
+class Emitted:
+    """What a round has made of a proposal.
+
+    Attributes
+    ----------
+    proposal : Proposal
+    accepted : Tensor [B], int64
+        How many of its tokens were accepted.
+    tokens : Tensor [B, K + 1], int64
+        Those, and the one that the target chose; padded at the end.
+    logprobs : Tensor [B, K + 1], float, or None
+        None where no row asks for them.
+    """
+
+    proposal: Proposal
+    accepted: Tensor
+    tokens: Tensor
+    logprobs: Tensor | None
+
+
 class Drafter(Protocol):
     """Proposes tokens for a batch of rows, and may keep a state for each of them."""
 

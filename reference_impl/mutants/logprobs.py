@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from reference_impl.batch import Batch
 from reference_impl.cache import Ints
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import mutant
-from reference_impl.proposal import Proposal
+from reference_impl.proposal import Emitted
 
 
 @mutant(
@@ -37,20 +39,13 @@ class ZeroLogprobs(SpeculativeEngine):
 
     scale = 0.0
 
-    def commit(
-        self,
-        batch: Batch,
-        proposal: Proposal,
-        cached: Ints,
-        accepted: Tensor,
-        emitted: Tensor,
-        logprobs: Tensor | None,
-    ) -> Ints:
-        if logprobs is not None:
+    def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
+        if (logprobs := emitted.logprobs) is not None:
             column = torch.arange(logprobs.shape[1], device=self.device)
-            drafts = column < accepted.unsqueeze(1)
-            logprobs = torch.where(drafts, self.scale * logprobs, logprobs)
-        return super().commit(batch, proposal, cached, accepted, emitted, logprobs)
+            drafts = column < emitted.accepted.unsqueeze(1)
+            scaled = torch.where(drafts, self.scale * logprobs, logprobs)
+            emitted = replace(emitted, logprobs=scaled)
+        return super().commit(batch, cached, emitted)
 
 
 @mutant(
@@ -75,21 +70,15 @@ class FirstLogprobOnly(SpeculativeEngine):
 class LogprobsOfDraft(SpeculativeEngine):
     """An accepted draft is reported with its log probability under q."""
 
-    def commit(
-        self,
-        batch: Batch,
-        proposal: Proposal,
-        cached: Ints,
-        accepted: Tensor,
-        emitted: Tensor,
-        logprobs: Tensor | None,
-    ) -> Ints:
+    def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
+        proposal, logprobs = emitted.proposal, emitted.logprobs
         if logprobs is not None and proposal.q is not None and not batch.parameters.greedy:
             drafts = torch.arange(logprobs.shape[1] - 1, device=self.device)
             own = self.q_of_drafts(proposal).log()
-            mixed = torch.where(drafts < accepted.unsqueeze(1), own, logprobs[:, :-1])
-            logprobs = torch.cat([mixed, logprobs[:, -1:]], 1)
-        return super().commit(batch, proposal, cached, accepted, emitted, logprobs)
+            mixed = torch.where(drafts < emitted.accepted.unsqueeze(1), own, logprobs[:, :-1])
+            mixed = torch.cat([mixed, logprobs[:, -1:]], 1)
+            emitted = replace(emitted, logprobs=mixed)
+        return super().commit(batch, cached, emitted)
 
 
 @mutant(FaultClass.LOGPROBS, "logprobs.values", needs=("logprobs", "sampling"))

@@ -16,7 +16,7 @@ from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import mutant
-from reference_impl.proposal import Proposal
+from reference_impl.proposal import Emitted
 
 
 class _Metrics(SpeculativeEngine):
@@ -86,18 +86,10 @@ class ChunksAsTokens(_Metrics):
 class PlainClockStartsLate(SpeculativeEngine):
     """The plain arm's seconds begin with its first token, the speculative arm's with the prompt."""
 
-    def commit(
-        self,
-        batch: Batch,
-        proposal: Proposal,
-        cached: Ints,
-        accepted: Tensor,
-        emitted: Tensor,
-        logprobs: Tensor | None,
-    ) -> Ints:
+    def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
         if not batch.draft_tokens.any() and not any(output.rounds for output in batch.outputs):
             batch.started = time.perf_counter()
-        return super().commit(batch, proposal, cached, accepted, emitted, logprobs)
+        return super().commit(batch, cached, emitted)
 
 
 @mutant(FaultClass.METRICS, "metrics.clock", needs=("metrics",))

@@ -13,7 +13,7 @@ from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import lookup, mutant
-from reference_impl.proposal import Proposal
+from reference_impl.proposal import Emitted, Proposal
 from reference_impl.sampling import History, Parameters
 
 KIND = FaultClass.PROCESSORS
@@ -186,23 +186,16 @@ class SharedCounts(SpeculativeEngine):
 
     accepted_too = True
 
-    def commit(
-        self,
-        batch: Batch,
-        proposal: Proposal,
-        cached: Ints,
-        accepted: Tensor,
-        emitted: Tensor,
-        logprobs: Tensor | None,
-    ) -> Ints:
+    def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
         if batch.history is not None:
+            proposal = emitted.proposal
             place = torch.arange(proposal.tokens.shape[1], device=self.device)
             count = torch.from_numpy(proposal.count).to(self.device).unsqueeze(1)
-            first = accepted.unsqueeze(1) * (not self.accepted_too)
+            first = emitted.accepted.unsqueeze(1) * (not self.accepted_too)
             recorded = (place >= first) & (place < count)
             wrong = batch.history.extended(proposal.tokens, recorded)
             batch.history = replace(batch.history, counts=wrong.counts)
-        return super().commit(batch, proposal, cached, accepted, emitted, logprobs)
+        return super().commit(batch, cached, emitted)
 
 
 @mutant(KIND, PENALTIES, needs=("penalties",))

@@ -11,7 +11,7 @@ from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import mutant
-from reference_impl.proposal import Proposal
+from reference_impl.proposal import Emitted
 from reference_impl.recurrent import cached_model
 
 
@@ -58,18 +58,10 @@ class RollbackTooFar(SpeculativeEngine):
 class NoRollbackToTheStart(_Roomy):
     """A block of which nothing was accepted is not rolled back."""
 
-    def commit(
-        self,
-        batch: Batch,
-        proposal: Proposal,
-        cached: Ints,
-        accepted: Tensor,
-        emitted: Tensor,
-        logprobs: Tensor | None,
-    ) -> Ints:
-        valid = super().commit(batch, proposal, cached, accepted, emitted, logprobs)
-        none = (proposal.count > 0) & (accepted.cpu().numpy() == 0)
-        return np.where(none, cached + emitted.shape[1], valid)
+    def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
+        valid = super().commit(batch, cached, emitted)
+        none = (emitted.proposal.count > 0) & (emitted.accepted.cpu().numpy() == 0)
+        return np.where(none, cached + emitted.tokens.shape[1], valid)
 
 
 @mutant(
@@ -91,17 +83,10 @@ class RollbackClears(SpeculativeEngine):
 class SlotSkipped(_Roomy):
     """After a fully accepted block a slot of the cache stays empty."""
 
-    def commit(
-        self,
-        batch: Batch,
-        proposal: Proposal,
-        cached: Ints,
-        accepted: Tensor,
-        emitted: Tensor,
-        logprobs: Tensor | None,
-    ) -> Ints:
-        valid = super().commit(batch, proposal, cached, accepted, emitted, logprobs)
-        full = (proposal.count > 0) & (accepted.cpu().numpy() == proposal.count)
+    def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
+        valid = super().commit(batch, cached, emitted)
+        count = emitted.proposal.count
+        full = (count > 0) & (emitted.accepted.cpu().numpy() == count)
         return np.where(full, valid + 1, valid)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import mutant
 from reference_impl.preemption import PreemptingEngine
-from reference_impl.proposal import Proposal
+from reference_impl.proposal import Emitted, Proposal
 
 FAMILY, LONG = "distribution.family", ("cache.none_rejected", "cache.alternating")
 
@@ -73,13 +75,5 @@ class OwnCoins(SpeculativeEngine):
         self._count = super().accepted(p, q, torch.rand_like(u), count)
         return super().accepted(p, q, u, count)
 
-    def commit(
-        self,
-        batch: Batch,
-        proposal: Proposal,
-        cached: Ints,
-        accepted: Tensor,
-        emitted: Tensor,
-        logprobs: Tensor | None,
-    ) -> Ints:
-        return super().commit(batch, proposal, cached, self._count, emitted, logprobs)
+    def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
+        return super().commit(batch, cached, replace(emitted, accepted=self._count))
