@@ -254,7 +254,10 @@ class Completion(msgspec.Struct, kw_only=True, repr_omit_defaults=True):
 
 @runtime_checkable
 class Decoder(Protocol):
-    """A system under test. Any object with these two attributes is one."""
+    """A system under test. Any object with these two attributes is one.
+
+    It may have ``versions``, a dict of names to versions, which goes into the record.
+    """
 
     capabilities: frozenset[str]
 
@@ -273,6 +276,15 @@ class StreamingDecoder(Decoder, Protocol):
         Together they are what ``generate`` answers. The caller may close the iterator at any
         time: the request is then cancelled.
         """
+        ...
+
+
+@runtime_checkable
+class ClosingDecoder(Decoder, Protocol):
+    """A decoder that holds a process, a server or a connection."""
+
+    def close(self) -> None:
+        """Let go of it; the decoder is not asked again."""
         ...
 
 

@@ -6,9 +6,11 @@ Hugging Face directories or hub ids.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from harness import smollm2, tiny_pairs
+from harness.pair_files import Form, PairFiles, Role
 
 
 @dataclass
@@ -52,17 +55,44 @@ class ModelPair:
         """Where the target lives."""
         return torch.device(self.target.device)
 
-    def directory(self, role: str) -> Path:
+    def directory(self, role: Role) -> Path:
         """Hugging Face directory of ``target`` or ``draft``, saved on first demand."""
         if role not in self._directories:
             path = cache_directory() / "pairs" / f"{self.name}-{self.fingerprint()[:12]}" / role
-            model: PreTrainedModel = getattr(self, role)
-            if not (path / "config.json").exists():
-                model.save_pretrained(path)
-                if self.tokenizer is not None:
-                    self.tokenizer.save_pretrained(path)
+            if not path.exists():
+                self._save(role, path)
             self._directories[role] = path
         return self._directories[role]
+
+    def _save(self, role: Role, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Complete or not there at all: another process may look for it, or make it too.
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+            made = Path(scratch) / role
+            getattr(self, role).save_pretrained(made)
+            if self.tokenizer is not None:
+                self.tokenizer.save_pretrained(made)
+            with contextlib.suppress(OSError):
+                made.rename(path)
+
+    def file(self, role: Role, form: Form) -> Path:
+        """A model in a form that an engine loads, made on first demand."""
+        if form == "gguf":
+            from harness.gguf_files import write_gguf  # needs the extra [gguf]
+
+            return write_gguf(self.directory(role))
+        return self.directory(role)
+
+    def files(self, forms: Sequence[Form]) -> PairFiles:
+        """Both models in these forms."""
+        return PairFiles(
+            name=self.name,
+            vocab_size=self.vocab_size,
+            context_length=self.context_length,
+            eos=self.eos,
+            target={form: str(self.file("target", form)) for form in forms},
+            draft={form: str(self.file("draft", form)) for form in forms},
+        )
 
     def fingerprint(self) -> str:
         """SHA-256 over a sample of both models' weights: cheap, and other for any other pair."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ _expectations_key = pytest.StashKey[Expectations]()
 
 DEFAULT_DECODER = "reference"
 DEFAULT_SEED = 20261129
+_NOT_HERE = "UNSUPPORTED: "
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -190,10 +191,11 @@ def _pairs() -> dict[str, ModelPair]:
 
 
 @pytest.fixture(scope="session")
-def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Subject:
+def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Iterator[Subject]:
     """The decoder under test on one pair, built anew for every pair."""
-    from harness.adapters import DecoderError, load_decoder
+    from harness.adapters import DecoderError, NotInstalledError, load_decoder
     from harness.checks.subject import Subject
+    from harness.contract import ClosingDecoder
     from harness.models import TINY_PAIRS, PairError, load_pair
 
     option, name = request.config.getoption, request.param
@@ -211,9 +213,13 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Sub
         if _is_worker(request.config) or not asked:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         pytest.exit(f"error: {error}", returncode=2)
+    except NotInstalledError as error:
+        pytest.skip(f"{_NOT_HERE}{error}")
     except DecoderError as error:  # on this pair: it may do on others
         raise pytest.fail.Exception(str(error), pytrace=False) from None
-    return Subject(decoder, _pairs[name], option("decoder"), options, arguments)
+    yield Subject(decoder, _pairs[name], option("decoder"), options, arguments)
+    if isinstance(decoder, ClosingDecoder):
+        decoder.close()
 
 
 @pytest.fixture
@@ -254,12 +260,16 @@ def pytest_runtest_makereport(
     verdict = item.stash.get(_verdict_key, None) if call.when == "call" else None
     # A crash has no verdict yet; whether it was expected is the report's business.
     error = call.excinfo
-    if verdict is None and error and not error.errisinstance(pytest.skip.Exception):
+    left_out = error and error.errisinstance(pytest.skip.Exception)
+    if verdict is None and error and (not left_out or str(error.value).startswith(_NOT_HERE)):
         suite, test = (n.removeprefix("test_") for n in (item.path.stem, item.name.split("[")[0]))
         message = str(error.value)
-        if not error.errisinstance(pytest.fail.Exception):
+        if not left_out and not error.errisinstance(pytest.fail.Exception):
             message = f"{error.typename}: {message}"
-        verdict = Verdict(check=f"{suite}.{test}", status=Status.ERROR, message=message)
+        status = Status.UNSUPPORTED if left_out else Status.ERROR
+        verdict = Verdict(check=f"{suite}.{test}", status=status, message=message)
     if verdict is not None:
         report.user_properties.append(("verdict", msgspec.to_builtins(verdict)))
+        if (found := getattr(item, "funcargs", {}).get("subject")) is not None:
+            report.user_properties.append(("versions", found.versions))
     return report

@@ -49,11 +49,12 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # Under xdist the items were collected elsewhere: what is used shows here.
         self.expectations.match(report.nodeid)
-        for name, value in report.user_properties:
-            if name == "verdict":
-                self._take(report, msgspec.convert(value, Verdict))
+        found: dict[str, Any] = dict(report.user_properties)
+        if "verdict" in found:
+            verdict = msgspec.convert(found["verdict"], Verdict)
+            self._take(report, verdict, found.get("versions", {}))
 
-    def _take(self, report: pytest.TestReport, verdict: Verdict) -> None:
+    def _take(self, report: pytest.TestReport, verdict: Verdict, versions: dict[str, str]) -> None:
         self.verdicts.append(verdict)
         if self.writer:
             self.writer.add(
@@ -63,6 +64,7 @@ class Recorder:
                     suite=Path(report.nodeid.split("::")[0]).stem.removeprefix("test_"),
                     seconds=round(report.duration, 3),
                     expected_failure=str(getattr(report, "wasxfail", "")),
+                    decoder_versions=versions,
                     verdict=verdict,
                 )
             )

@@ -53,6 +53,7 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True, tag="verdict", tag_f
     suite: str
     seconds: float
     expected_failure: str = ""  # the reason given in the xfails file
+    decoder_versions: dict[str, str] = {}  # as the decoder says
     verdict: Verdict
 
 

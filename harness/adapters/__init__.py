@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Set
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.contract import Decoder
-from harness.models import ModelPair
+
+if TYPE_CHECKING:  # an engine's own environment, where adapters are imported too, has no torch
+    from harness.models import ModelPair
 
 GROUP = "specdec_harness.decoders"
 Factory = Callable[..., Decoder]
@@ -32,9 +35,16 @@ class DecoderError(ValueError):
     """A decoder that cannot be had; the message says what to do."""
 
 
+class NotInstalledError(DecoderError):
+    """An engine that is not here; the message says how to install it."""
+
+
 def decoder_names() -> list[str]:
-    """Built-in decoders and those of installed packages."""
-    return sorted({*BUILT_IN, *(entry.name for entry in metadata.entry_points(group=GROUP))})
+    """Built-in decoders, engines that can be installed, and those of installed packages."""
+    from harness.adapters.engines import ENGINES
+
+    entries = metadata.entry_points(group=GROUP)
+    return sorted({*BUILT_IN, *ENGINES, *(entry.name for entry in entries)})
 
 
 def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None = None) -> Decoder:
@@ -43,8 +53,9 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
     Parameters
     ----------
     name : str
-        A built-in name, an entry point of the group ``specdec_harness.decoders``, or
-        ``package.module:factory`` with ``factory(pair, **options) -> Decoder``.
+        A built-in name, an engine, an entry point of the group ``specdec_harness.decoders``,
+        ``package.module:factory`` with ``factory(pair, **options) -> Decoder``, ``cmd: COMMAND``
+        for a child process on stdio, or the URL of a server.
     options : mapping
         Handed to the factory; numbers and booleans are converted where they look like it.
 
@@ -61,6 +72,8 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
         raise DecoderError(f"decoder {name!r} does not take these options: {error}") from None
     try:
         decoder = factory(pair, **values)
+    except NotInstalledError:
+        raise
     except (ValueError, ImportError) as error:
         raise DecoderError(f"decoder {name!r} cannot be built: {error}") from None
     if not isinstance(decoder, Decoder) or not isinstance(decoder.capabilities, Set):
@@ -73,6 +86,18 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
 
 def find_factory(name: str) -> Factory:
     """The factory behind a name; DecoderError if there is none."""
+    if name.startswith("cmd:"):
+        from harness.adapters.stdio import child
+
+        return functools.partial(child, command=name.removeprefix("cmd:").strip())
+    if name.startswith(("http://", "https://")):
+        from harness.adapters.http import endpoint
+
+        return functools.partial(endpoint, url=name)
+    from harness.adapters.engines import ENGINES
+
+    if name in ENGINES:
+        return ENGINES[name].build
     entries = {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
     path = BUILT_IN.get(name) or entries.get(name) or name
     module_name, _, attribute = path.partition(":")

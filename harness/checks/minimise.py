@@ -5,6 +5,7 @@ Every try asks a decoder, which may be slow: their number is bounded.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -19,6 +20,7 @@ from harness.verdict import FaultClass, Status, Verdict
 Thing = TypeVar("Thing")
 Found = TypeVar("Found")
 TRIES = 60
+SECONDS = 60.0  # of tries on a slow decoder
 CALLS_ANEW = 400  # of programs whose calls spoil each other
 
 
@@ -160,7 +162,7 @@ def smallest_calls(
 
 
 class _Tries(Generic[Thing]):
-    """Asks whether a thing fails, never twice about the same; says no when it may not ask."""
+    """Asks whether a thing fails, never twice about the same; says no when it may not ask more."""
 
     def __init__(
         self,
@@ -170,11 +172,12 @@ class _Tries(Generic[Thing]):
     ) -> None:
         self._fails, self._left, self._cost = fails, tries, cost
         self._known: dict[str, bool] = {}
+        self._end = time.monotonic() + SECONDS
 
     def __call__(self, thing: Thing) -> bool:
         key, cost = repr(thing), self._cost(thing)
         if key not in self._known:
-            if cost > self._left:
+            if cost > self._left or time.monotonic() > self._end:
                 return False
             self._left -= cost
             self._known[key] = self._fails(thing)

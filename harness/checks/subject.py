@@ -13,7 +13,15 @@ import msgspec
 from harness.adapters import DecoderError, load_decoder
 from harness.checks.reproduce import Call, rerun
 from harness.checks.reproduce import repro as repro
-from harness.contract import Completion, Decoder, Metrics, Request, Round, StreamingDecoder
+from harness.contract import (
+    ClosingDecoder,
+    Completion,
+    Decoder,
+    Metrics,
+    Request,
+    Round,
+    StreamingDecoder,
+)
 from harness.models import ModelPair
 from harness.verdict import FaultClass, Status, Verdict
 
@@ -41,6 +49,11 @@ class Subject:
     name: str
     options: dict[str, str] = field(default_factory=dict)
     loaded_with: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What the decoder says it is made of."""
+        return dict(getattr(self.decoder, "versions", {}))
 
     def supports(self, request: Request) -> bool:
         """Whether the decoder declares all that the request asks for."""
@@ -104,7 +117,12 @@ class Subject:
         return [Completion(tokens=[t for piece in pieces for t in piece], finish_reason="length")]
 
     def anew(self) -> Subject:
-        """The same decoder built once more; this one, if its name does not lead to it."""
+        """The same decoder built once more; this one, if its name does not lead to it.
+
+        Nor is one built again that has something to close: a process, or a server.
+        """
+        if isinstance(self.decoder, ClosingDecoder):
+            return self
         try:
             return replace(self, decoder=load_decoder(self.name, self.pair, self.options))
         except DecoderError:

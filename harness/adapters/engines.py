@@ -1,0 +1,86 @@
+"""Third parties' engines, each in a virtual environment of its own.
+
+Their packages want other versions of torch or transformers than the harness, so they run there, as
+a child on stdio (``harness.host``). ``ci/third_party --install ENVIRONMENT`` makes one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import harness
+from harness.adapters import NotInstalledError
+from harness.adapters.stdio import StdioDecoder
+from harness.models import ModelPair, cache_directory
+from harness.pair_files import Form
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a third party's decoder is run.
+
+    Attributes
+    ----------
+    factory : str
+        ``package.module:function``, which gets a ``PairFiles``.
+    environment : str
+        A script of that name in ``ci/engines/`` installs it.
+    forms : tuple of str
+        In which it wants its models.
+    timeout : float
+        Seconds that one call may take.
+    variables : mapping
+        Environment variables that must be there before the engine is imported.
+    """
+
+    factory: str
+    environment: str
+    forms: tuple[Form, ...] = ("hf",)
+    timeout: float = 600
+    variables: Mapping[str, str] = {}
+
+    def build(self, pair: ModelPair, **options: bool | int | float | str) -> StdioDecoder:
+        """Start the engine on a pair.
+
+        Raises
+        ------
+        NotInstalledError
+            If its environment is not there.
+        """
+        python = environment(self.environment) / "bin" / "python"
+        if not python.exists():
+            raise NotInstalledError(
+                f"{self.environment} is not installed: ci/third_party --install {self.environment}"
+            )
+        variables = {**os.environ, **self.variables, "PYTHONPATH": str(_harness_alone())}
+        command = [str(python), "-m", "harness.host", self.factory]
+        return StdioDecoder(command, pair.files(self.forms), options, self.timeout, variables)
+
+
+def environment(name: str) -> Path:
+    """Where an engine's virtual environment is, or would be."""
+    return engines_directory() / name
+
+
+def engines_directory() -> Path:
+    """SPECDEC_ENGINES, else in the cache."""
+    return Path(os.environ.get("SPECDEC_ENGINES") or cache_directory() / "engines")
+
+
+def _harness_alone() -> Path:
+    """A directory that holds this package and nothing of what is installed beside it."""
+    package = Path(harness.__file__).parent
+    alone = engines_directory() / "harness-alone"
+    alone.mkdir(parents=True, exist_ok=True)
+    link = alone / "harness"
+    if not link.is_symlink() or link.readlink() != package:
+        fresh = alone / f"harness-{os.getpid()}"
+        fresh.symlink_to(package)
+        fresh.replace(link)
+    return alone
+
+
+ENGINES: Mapping[str, Engine] = {}

@@ -1,0 +1,97 @@
+"""``python -m harness.host package.module:factory``: a Python decoder as a child on stdio.
+
+For libraries that need an environment of their own: this needs Python, msgspec and nothing else of
+the harness's. The factory gets a ``PairFiles`` in place of a ``ModelPair``.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+from collections.abc import Iterator, Sequence
+from typing import IO, cast
+
+import msgspec
+
+from harness import protocol
+from harness.contract import ClosingDecoder, Decoder, StreamingDecoder
+from harness.protocol import FromChild, ToChild
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Answer the lines of stdin until it ends."""
+    names = list(sys.argv[1:] if arguments is None else arguments)
+    if len(names) != 1 or ":" not in names[0]:
+        print("error: give one package.module:factory", file=sys.stderr)
+        return 2
+    sys.path.insert(0, os.getcwd())
+    # Whatever the library prints goes to stderr: descriptor 1 as well, for what is not Python.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(names[0], sys.stdin.buffer, answers)
+    return 0
+
+
+def serve(name: str, lines: IO[bytes], answers: IO[bytes]) -> None:
+    """Build the decoder when asked to, and answer line by line."""
+    host = _Host(name)
+    for line in lines:
+        message = msgspec.json.decode(line, type=ToChild)
+        if isinstance(message, protocol.Stop):
+            break
+        try:
+            reply = host.answer(message)
+        except ValueError as error:
+            reply = protocol.Error(id=message.id, message=_words(error), reason="invalid")
+        except Exception as error:  # a stranger's decoder may raise anything
+            reply = protocol.Error(id=message.id, message=f"{type(error).__name__}: {error}")
+        answers.write(msgspec.json.encode(reply) + b"\n")
+        answers.flush()
+    host.close()
+
+
+def _words(error: ValueError) -> str:
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+
+
+class _Host:
+    """The decoder, and the stream that is open."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._decoder: Decoder | None = None
+        self._pieces: Iterator[list[int]] = iter(())
+
+    def answer(self, message: ToChild) -> FromChild:
+        """The reply to one message."""
+        if isinstance(message, protocol.Start):
+            self._decoder = pkgutil.resolve_name(self._name)(message.pair, **message.options)
+            return protocol.Ready(
+                id=message.id,
+                protocol=protocol.VERSION,
+                capabilities=sorted(self._decoder.capabilities),
+                versions=getattr(self._decoder, "versions", {}),
+            )
+        if self._decoder is None:
+            raise ValueError("the first message must be start")
+        if isinstance(message, protocol.Generate):
+            completions = self._decoder.generate(message.requests)
+            return protocol.Completions(id=message.id, completions=completions)
+        if isinstance(message, protocol.Stream):
+            self._pieces = iter(cast(StreamingDecoder, self._decoder).stream(message.request))
+        elif isinstance(message, protocol.Cancel):
+            if hasattr(self._pieces, "close"):
+                self._pieces.close()
+            self._pieces = iter(())
+        piece = next(self._pieces, None)
+        return protocol.Piece(id=message.id, tokens=piece or [], done=piece is None)
+
+    def close(self) -> None:
+        """Let the decoder let go of what it holds."""
+        if isinstance(self._decoder, ClosingDecoder):
+            self._decoder.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
