@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import harness
@@ -40,7 +40,7 @@ class Engine:
     environment: str
     forms: tuple[Form, ...] = ("hf",)
     timeout: float = 600
-    variables: Mapping[str, str] = {}
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, pair: ModelPair, **options: bool | int | float | str) -> StdioDecoder:
         """Start the engine on a pair.
