@@ -1,0 +1,131 @@
+"""What the contract says, in the words of each server's API.
+
+An API is told the server and the pair, asks the server what it is, and says what it can. Field
+names are those of the engines' documentation and of their servers' source; each module says which.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from harness.adapters.http_client import Server, ServerError
+from harness.contract import Completion, Request
+from harness.models import ModelPair
+
+APIS: Mapping[str, str] = {
+    "llama.cpp": "llama_cpp",
+}
+
+
+class Api(ABC):
+    """One server, by its own API.
+
+    Parameters
+    ----------
+    server : Server
+    pair : ModelPair
+        That the server should have loaded.
+    model : str
+        How the server calls it; found out, if empty.
+    fields : mapping
+        Added to the body of every request.
+
+    Attributes
+    ----------
+    capabilities : frozenset of str
+        Without ``plain``, ``batch`` and ``stream``, which are the decoder's to say.
+    versions : dict of str to str
+    together : int
+        Requests that the server decodes at a time, as far as it says.
+    """
+
+    path: ClassVar[str]
+    answer: ClassVar[type[Any]]
+    event: ClassVar[type[Any]]
+    streams: ClassVar[bool] = True
+
+    capabilities: frozenset[str]
+    versions: dict[str, str]
+    together: int = 8
+
+    def __init__(
+        self, server: Server, pair: ModelPair, model: str, fields: Mapping[str, Any]
+    ) -> None:
+        self.server, self.pair, self.model, self._fields = server, pair, model, dict(fields)
+
+    def generate(self, request: Request) -> Completion:
+        """Decode one request."""
+        body = self.body(request) | self._fields
+        return self.completion(request, self.server.ask(self.path, body, self.answer))
+
+    def stream(self, request: Request) -> Iterator[list[int]]:
+        """Decode one request in pieces."""
+        body = self.body(request) | {"stream": True} | self._fields
+        tokens, done = 0, False
+        events = self.server.events(self.path, body, self.event)
+        try:
+            for event in events:
+                piece, done = self.piece(request, event, tokens)
+                tokens += len(piece)
+                if piece:
+                    yield piece
+                if done:
+                    return
+        finally:
+            events.close()  # type: ignore[attr-defined]  # a generator: it closes the connection
+        raise ServerError(f"{self.server.url}: the stream broke off after {tokens} tokens")
+
+    @abstractmethod
+    def body(self, request: Request) -> dict[str, Any]:
+        """The JSON of a request."""
+
+    @abstractmethod
+    def completion(self, request: Request, answer: Any) -> Completion:
+        """What an answer says; ServerError where it says something else."""
+
+    @abstractmethod
+    def piece(self, request: Request, event: Any, seen: int) -> tuple[list[int], bool]:
+        """New ids of an event after ``seen`` others, and whether it is the last."""
+
+
+def api_named(name: str) -> type[Api]:
+    """The API of that name; ValueError if there is none."""
+    if name not in APIS:
+        raise ValueError(f"unknown api {name!r}: known are {', '.join(APIS)}")
+    module = importlib.import_module(f"{__name__}.{APIS[name]}")
+    found: type[Api] = module.API
+    return found
+
+
+def seed_of(request: Request, largest: int) -> int | None:
+    """The request's seed, brought into 0..largest."""
+    return None if request.seed is None else request.seed % (largest + 1)
+
+
+class Model(msgspec.Struct):
+    """An entry of ``/v1/models``."""
+
+    id: str
+    max_model_len: int | None = None
+    meta: dict[str, Any] | None = None
+
+
+class Models(msgspec.Struct):
+    """``/v1/models``, which all of them have from OpenAI."""
+
+    data: list[Model]
+
+
+def served_model(server: Server, wanted: str) -> Model:
+    """The model of that name, or the only one; ValueError names those there are."""
+    models = server.ask("/v1/models", None, Models).data
+    found = [model for model in models if wanted in ("", model.id)]
+    if len(found) != 1:
+        names = ", ".join(model.id for model in models) or "none"
+        raise ValueError(f"{server.url} serves the models {names}: say which, by model=NAME")
+    return found[0]

@@ -1,0 +1,195 @@
+"""A server behind a URL: one question, one answer, and every way in which that can fail."""
+
+from __future__ import annotations
+
+import email.utils
+import ipaddress
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+Answer = TypeVar("Answer")
+RETRIES = 5  # of a request that the server was too busy to take
+FIRST_PAUSE = 0.5  # seconds, doubled from try to try, where the server does not say how long
+BUSY = (429, 503)
+SENSELESS = (400, 413, 422)
+SHOWN = 200  # characters of an answer
+
+
+class ServerError(RuntimeError):
+    """No answer, or none that the API knows."""
+
+
+class Server:
+    """One server.
+
+    A request that was turned away as one too many (429, 503) is sent again, for it was not begun;
+    no other is.
+
+    Parameters
+    ----------
+    url : str
+        What the paths of the API are appended to.
+    timeout : float
+        Seconds that one request may take, pauses and retries included.
+    token : str
+        Sent as a bearer token, if not empty.
+    """
+
+    def __init__(self, url: str, timeout: float, token: str = "") -> None:
+        self.url, self._timeout = url.rstrip("/"), timeout
+        self._client = httpx2.Client(
+            timeout=timeout,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            # A connection a request: one that died while it was idle cannot be mistaken for a
+            # server that died of the request.
+            limits=httpx2.Limits(max_keepalive_connections=0),
+            trust_env=not _is_loopback(self.url),  # no proxy between this machine and itself
+        )
+
+    def ask(self, path: str, body: Any, kind: type[Answer]) -> Answer:
+        """POST a body as JSON, or GET where it is None, and decode the answer."""
+        deadline = time.monotonic() + self._timeout
+        with self._open(path, body, deadline) as response:
+            content = b"".join(self._until(deadline, response.iter_bytes()))
+        return decode(content, kind, self._at(path))
+
+    def events(self, path: str, body: Any, kind: type[Answer]) -> Iterator[Answer]:
+        """POST a body as JSON, and decode the server-sent events that come until ``[DONE]``.
+
+        Closing the iterator closes the connection: that is how a request is cancelled.
+        """
+        deadline = time.monotonic() + self._timeout
+        with self._open(path, body, deadline) as response:
+            for line in self._until(deadline, response.iter_lines()):
+                name, _, data = line.partition(":")
+                if name == "error" or data.strip() == "[DONE]":
+                    break
+                if name == "data":
+                    yield decode(data.strip().encode(), kind, self._at(path))
+            else:
+                return
+        if name == "error":
+            raise ServerError(f"{self._at(path)}: {data.strip()[:SHOWN]}")
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._client.close()
+
+    def _at(self, path: str) -> str:
+        return f"{self.url}{path}"
+
+    @contextmanager
+    def _open(self, path: str, body: Any, deadline: float) -> Iterator[httpx2.Response]:
+        """The response to a request that the server has taken, its body not read yet."""
+        where = self._at(path)
+        content = None if body is None else msgspec.json.encode(body)
+        with _named(where, self._timeout):
+            for attempt in range(RETRIES + 1):
+                with self._client.stream(
+                    "GET" if content is None else "POST",
+                    where,
+                    content=content,
+                    headers={"Content-Type": "application/json"},
+                    timeout=max(0.01, deadline - time.monotonic()),
+                ) as response:
+                    if response.status_code < 400:
+                        yield response
+                        return
+                    words = b"".join(self._until(deadline, response.iter_bytes()))
+                pause = _pause(response, attempt)
+                rest = deadline - time.monotonic()
+                if response.status_code not in BUSY or attempt == RETRIES or pause > rest:
+                    break
+                time.sleep(pause)
+        problem = f"{where}: HTTP {response.status_code}: {_message(words)}"
+        if response.status_code in SENSELESS:
+            raise ValueError(problem)
+        if response.status_code in BUSY:
+            problem += f" (asked {attempt + 1} times; the next try would be in {pause:g} s)"
+        if response.status_code == 404:
+            problem += " (does the server speak this API? see the option api=)"
+        raise ServerError(problem)
+
+    def _until(self, deadline: float, parts: Iterator[Answer]) -> Iterator[Answer]:
+        """The same, but not for ever: a read has a timeout, many small ones have none together."""
+        for part in parts:
+            if time.monotonic() > deadline:
+                raise httpx2.ReadTimeout("the answer goes on for too long")
+            yield part
+
+
+@contextmanager
+def _named(where: str, timeout: float) -> Iterator[None]:
+    """Say in one line what went wrong on the way, and where."""
+    try:
+        yield
+    except httpx2.ConnectError as error:
+        raise ServerError(f"cannot reach {where}: {error}: is the server up?") from error
+    except httpx2.TimeoutException as error:
+        raise ServerError(f"{where}: no complete answer within {timeout:g} s") from error
+    except httpx2.TransportError as error:
+        words = str(error) or type(error).__name__
+        raise ServerError(
+            f"{where}: the connection broke, the server may have died: {words}"
+        ) from error
+    except (httpx2.InvalidURL, httpx2.DecodingError) as error:
+        raise ServerError(f"{where}: {error}") from error
+
+
+def decode(content: bytes, kind: type[Answer], where: str) -> Answer:
+    """JSON of a certain shape; ServerError says what is not."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        shown = content[:SHOWN].decode(errors="replace")
+        raise ServerError(
+            f"{where}: the answer is not what this API sends: {error}; it begins {shown!r}"
+        ) from None
+
+
+def token_of(variable: str) -> str:
+    """A secret from an environment variable: options are written into records, this is not."""
+    if variable and variable not in os.environ:
+        raise ValueError(f"token_from={variable}: there is no such environment variable")
+    return os.environ.get(variable, "") if variable else ""
+
+
+def _pause(response: httpx2.Response, attempt: int) -> float:
+    """Seconds until the next try: as the server says, by number or by date."""
+    said = response.headers.get("Retry-After", "")
+    if said.strip().isdigit():
+        return float(said)
+    try:
+        date = email.utils.parsedate_to_datetime(said)
+    except ValueError:
+        return float(FIRST_PAUSE * 2**attempt)
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())
+
+
+def _message(content: bytes) -> str:
+    """What the server says of an error: the message within its JSON, if it is any."""
+    try:
+        found = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = content.decode(errors="replace")
+    while isinstance(found, dict):
+        found = next((found[key] for key in ("error", "message", "detail") if key in found), None)
+    return " ".join(str(found).split())[:SHOWN]
+
+
+def _is_loopback(url: str) -> bool:
+    try:
+        host = httpx2.URL(url).host
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"{url!r} is no URL: {error}") from None
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
