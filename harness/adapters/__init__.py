@@ -87,9 +87,14 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
 def find_factory(name: str) -> Factory:
     """The factory behind a name; DecoderError if there is none."""
     if name.startswith("cmd:"):
-        from harness.adapters.stdio import child
+        from harness.adapters import stdio
 
-        return functools.partial(child, command=name.removeprefix("cmd:").strip())
+        line = name.removeprefix("cmd:").strip()
+        try:
+            stdio.words(line)
+        except ValueError as error:
+            raise DecoderError(str(error)) from None
+        return functools.partial(stdio.command, line)
     if name.startswith(("http://", "https://")):
         from harness.adapters.http import endpoint
 

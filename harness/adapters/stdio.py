@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import shlex
-import signal
-import subprocess
-import tempfile
-import threading
-import weakref
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from harness import protocol
+from harness.adapters.child import Child, ChildError
 from harness.contract import Completion, Request
 from harness.models import ModelPair
 from harness.pair_files import PairFiles, parse_forms
 from harness.protocol import FromChild, ToChild
 
 Reply = TypeVar("Reply", bound=FromChild)
-SHOWN = 400  # characters of what a child printed
-
-
-class ChildError(RuntimeError):
-    """The child died, was silent for too long, or said something that is not the protocol."""
+SHOWN = 200  # characters of a line that is not an answer
 
 
 class StdioDecoder:
     """A decoder whose answers come from a child process.
 
-    A child that fails in any way is stopped, and the next request starts a new one.
+    A child that fails in any way is ended, and the next request starts a new one.
 
     Parameters
     ----------
@@ -51,6 +42,12 @@ class StdioDecoder:
     capabilities : frozenset of str
     versions : dict of str to str
         Both as the child says.
+    timeout : float
+
+    Raises
+    ------
+    ValueError
+        If the child does not start.
     """
 
     def __init__(
@@ -61,11 +58,11 @@ class StdioDecoder:
         timeout: float,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._command, self._timeout = list(command), timeout
-        self._environment = environment
+        self.timeout = timeout
+        self._command, self._environment = list(command), environment
         self._start = protocol.Start(id=0, pair=files, options=dict(options))
         self._ids = itertools.count(1)
-        self._child: _Child | None = None
+        self._child: Child | None = None
         try:
             ready = self._ready()
         except ChildError as error:
@@ -97,17 +94,20 @@ class StdioDecoder:
     def close(self) -> None:
         """Stop the child."""
         if self._child:
-            self._child.stop(protocol.Stop(id=next(self._ids)))
+            self._child.stop(_line(protocol.Stop(id=next(self._ids))))
             self._child = None
 
     def _ready(self) -> protocol.Ready:
-        self._child = _Child(self._command, self._environment)
-        ready = self._exchange(self._start, protocol.Ready)
-        if ready.protocol != protocol.VERSION:
+        self._child = Child(self._command, self._environment)
+        try:
+            ready = self._exchange(self._start, protocol.Ready)
+            if ready.protocol != protocol.VERSION:
+                raise ChildError(
+                    f"the child speaks protocol {ready.protocol}, this is {protocol.VERSION}"
+                )
+        except BaseException:
             self.close()
-            raise ChildError(
-                f"the child speaks protocol {ready.protocol}, this is {protocol.VERSION}"
-            )
+            raise
         return ready
 
     def _ask(self, message: ToChild, kind: type[Reply]) -> Reply:
@@ -119,11 +119,14 @@ class StdioDecoder:
         """One line there, one line back."""
         assert self._child is not None
         try:
-            reply = self._child.exchange(message, self._timeout)
+            reply = _reply(self._child.exchange(_line(message), self.timeout))
             if reply.id != message.id:
                 raise ChildError(f"the child answered message {reply.id}, not {message.id}")
             if not isinstance(reply, kind | protocol.Error):
-                raise ChildError(f"the child answered with {type(reply).__name__.lower()}")
+                raise ChildError(
+                    f"the child answered {_name(message)} with {_name(reply)}, "
+                    f"not with {kind.__name__.lower()}"
+                )
         except BaseException:  # also where the user interrupts: the answer would come to the next
             self._child.kill()
             self._child = None
@@ -135,103 +138,58 @@ class StdioDecoder:
         raise error(reply.message)
 
 
-class _Child:
-    """One process, in a group of its own so that nothing it started outlives it."""
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> None:
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long)
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=environment,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ChildError(f"cannot start {shlex.join(command)}: {error.strerror}") from None
-        # Also at the end of the interpreter.
-        self._finalizer = weakref.finalize(self, _kill, self._process)
-
-    def exchange(self, message: ToChild, timeout: float) -> FromChild:
-        """Write a line, read a line."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin
-        assert stdout
-        silent = threading.Event()
-
-        def expire() -> None:
-            silent.set()
-            self.kill()
-
-        # A killed child ends every wait for it, that of a full pipe too.
-        watchdog = threading.Timer(timeout, expire)
-        watchdog.start()
-        try:
-            stdin.write(msgspec.json.encode(message) + b"\n")
-            stdin.flush()
-            line = stdout.readline()
-        except OSError:
-            line = b""
-        finally:
-            watchdog.cancel()
-        if silent.is_set():
-            raise ChildError(f"no answer within {timeout:g} s{self._last_words()}")
-        if not line.endswith(b"\n"):
-            code = self._process.wait(timeout=10) if not line else None
-            ended = f"exited with status {code}" if code is not None else "broke off in a line"
-            raise ChildError(f"the child {ended}{self._last_words()}")
-        try:
-            return msgspec.json.decode(line, type=FromChild)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            shown = line[:SHOWN].decode(errors="replace").strip()
-            raise ChildError(
-                f"stdout is for the protocol alone, but the child wrote {shown!r} ({error})"
-            ) from None
-
-    def _last_words(self) -> str:
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - SHOWN))
-        words = " ".join(self._errors.read().decode(errors="replace").split())
-        return f"; its stderr ends: {words}" if words else ""
-
-    def stop(self, message: protocol.Stop, patience: float = 5) -> None:
-        """Ask it to exit, then make it."""
-        stdin = self._process.stdin
-        assert stdin
-        try:
-            stdin.write(msgspec.json.encode(message) + b"\n")
-            stdin.close()
-            self._process.wait(patience)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
-        self.kill()
-
-    def kill(self) -> None:
-        """End it and all that it started."""
-        self._finalizer()
+def _line(message: ToChild) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        assert pipe
-        with contextlib.suppress(OSError):  # what was left in the buffer has no reader
-            pipe.close()
+def _name(message: ToChild | FromChild) -> str:
+    return type(message).__name__.lower()
 
 
-def child(
+def _reply(line: bytes) -> FromChild:
+    try:
+        return msgspec.json.decode(line, type=FromChild)
+    except msgspec.ValidationError as error:
+        problem = f"the child's answer is not in the protocol ({error})"
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        problem = f"stdout is for the protocol alone, this is not JSON ({error})"
+    shown = line if len(line) <= SHOWN else line[:SHOWN] + b"..."
+    raise ChildError(f"{problem}: {shown.decode(errors='replace').strip()!r}")
+
+
+def command(
+    line: str,
     pair: ModelPair,
-    command: str,
+    /,
     forms: str = "hf",
     timeout: float = 300,
     **options: bool | int | float | str,
 ) -> StdioDecoder:
-    """A decoder in any language, as a child process that speaks JSON lines."""
-    words = shlex.split(command)
-    if not words:
+    """A decoder in any language, as a child process that speaks JSON lines.
+
+    Parameters
+    ----------
+    line : str
+        The command, as a shell would split it.
+    pair : ModelPair
+    forms : str
+        In which the child wants its models: ``hf``, ``gguf``, or both with a comma.
+    timeout : float
+        Seconds that one answer may take.
+    **options
+        Handed to the child.
+    """
+    if not (isinstance(timeout, int | float) and timeout > 0):
+        raise ValueError(f"timeout is {timeout}: give seconds, above 0")
+    files = pair.files(parse_forms(str(forms)))
+    return StdioDecoder(words(line), files, options, timeout)
+
+
+def words(line: str) -> list[str]:
+    """The words of a command; ValueError if there is none, or no such program."""
+    found = shlex.split(line)
+    if not found:
         raise ValueError('the command is empty: give "cmd: ./my_decoder --flag"')
-    return StdioDecoder(words, pair.files(parse_forms(forms)), options, timeout)
+    if shutil.which(found[0]) is None:
+        raise ValueError(f"no program {found[0]!r} that can be run: the command is {line!r}")
+    return found
