@@ -109,6 +109,17 @@ class PairError(ValueError):
     """A pair that cannot be had; the message says what to do."""
 
 
+class NoWeightsError(ValueError):
+    """The pair has no weights here: the models are behind somebody's server."""
+
+
+class _Elsewhere:
+    """A model of which nothing is known."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoWeightsError("needs the target's weights: give --target and --draft")
+
+
 @dataclass(frozen=True)
 class _Tiny:
     architecture: str = "llama"
@@ -143,6 +154,10 @@ TINY_PAIRS: Mapping[str, _Tiny] = {
 }
 
 
+WEIGHTLESS = "weightless"
+CONTEXT_ELSEWHERE = 2048
+
+
 def pair_names() -> list[str]:
     """Names that ``load_pair`` knows without a path."""
     return [*TINY_PAIRS, smollm2.NAME]
@@ -160,14 +175,19 @@ def load_pair(
     draft: str | None = None,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    vocab_size: int = 0,
+    context_length: int = CONTEXT_ELSEWHERE,
 ) -> ModelPair:
-    """Load a pair by name, or from two directories or hub ids.
+    """Load a pair by name, or from two directories or hub ids; or none, given a vocabulary.
 
     Raises
     ------
     PairError
         In one line that says what is wrong and what to do.
     """
+    if vocab_size:
+        elsewhere: Any = _Elsewhere()
+        return ModelPair(WEIGHTLESS, elsewhere, elsewhere, vocab_size, context_length)
     if target or draft:
         if not (target and draft):
             raise PairError("give both --target and --draft (a directory or a hub id each)")

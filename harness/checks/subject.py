@@ -22,7 +22,7 @@ from harness.contract import (
     Round,
     StreamingDecoder,
 )
-from harness.models import ModelPair
+from harness.models import ModelPair, NoWeightsError
 from harness.verdict import FaultClass, Status, Verdict
 
 Parameters = ParamSpec("Parameters")
@@ -207,9 +207,9 @@ Check = Callable[Concatenate[Subject, Parameters], Verdict]
 def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Parameters]]:
     """Make a function a check: it has a name, needs capabilities, and outlives the decoder.
 
-    A missing capability is UNSUPPORTED; a decoder that raises, or answers in another form than
-    the contract's, is an ERROR. A failure that shows in many outputs together, and so comes
-    without a reproduction, is reproduced by the check itself.
+    A missing capability is UNSUPPORTED, and so are missing weights; a decoder that raises, or
+    answers in another form than the contract's, is an ERROR. A failure that shows in many outputs
+    together, and so comes without a reproduction, is reproduced by the check itself.
     """
 
     def decorate(function: Check[Parameters]) -> Check[Parameters]:
@@ -223,6 +223,8 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
                 return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
             try:
                 verdict = function(subject, *args, **kwargs)
+            except NoWeightsError as error:
+                return Verdict(check=name, status=Status.UNSUPPORTED, message=str(error))
             except Refused as error:
                 return Verdict(
                     check=name,
