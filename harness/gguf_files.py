@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer
 
+from harness.pair_files import UnsupportedPairError
+
 
 def write_gguf(directory: Path) -> Path:
     """The model of a Hugging Face directory as a GGUF file beside it, made on first demand.
@@ -33,7 +35,9 @@ def write_gguf(directory: Path) -> Path:
         raise ValueError("GGUF files need: pip install 'specdec-harness[gguf]'") from None
     config = AutoConfig.from_pretrained(directory)
     if _name(config) not in _ARCHITECTURES:
-        raise ValueError(f"no GGUF of {_name(config)}: only of {', '.join(_ARCHITECTURES)}")
+        raise UnsupportedPairError(
+            f"no GGUF of {_name(config)}: only of {', '.join(_ARCHITECTURES)}"
+        )
     # Complete or not there at all: another process may look for it, or make it too.
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
         fresh = Path(scratch) / made.name

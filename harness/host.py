@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import IO, cast
 
@@ -16,6 +17,7 @@ import msgspec
 
 from harness import protocol
 from harness.contract import ClosingDecoder, Decoder, StreamingDecoder
+from harness.pair_files import UnsupportedPairError
 from harness.protocol import FromChild, ToChild
 
 
@@ -26,10 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("error: give one package.module:factory", file=sys.stderr)
         return 2
     sys.path.insert(0, os.getcwd())
-    # Whatever the library prints goes to stderr: descriptor 1 as well, for what is not Python.
-    answers = os.fdopen(os.dup(1), "wb")
+    # The pipes are this function's alone. Whatever the library prints goes to stderr, and what it
+    # starts reads nothing: by descriptor, for what is not Python.
+    lines, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    serve(names[0], sys.stdin.buffer, answers)
+    serve(names[0], lines, answers)
     return 0
 
 
@@ -41,18 +45,24 @@ def serve(name: str, lines: IO[bytes], answers: IO[bytes]) -> None:
         if isinstance(message, protocol.Stop):
             break
         try:
-            reply = host.answer(message)
-        except ValueError as error:
-            reply = protocol.Error(id=message.id, message=_words(error), reason="invalid")
+            answer = msgspec.json.encode(host.answer(message))
         except Exception as error:  # a stranger's decoder may raise anything
-            reply = protocol.Error(id=message.id, message=f"{type(error).__name__}: {error}")
-        answers.write(msgspec.json.encode(reply) + b"\n")
+            answer = msgspec.json.encode(_error(message.id, error))
+        answers.write(answer + b"\n")
         answers.flush()
     host.close()
 
 
-def _words(error: ValueError) -> str:
-    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+def _error(number: int, error: Exception) -> protocol.Error:
+    kind: type[Exception] = type(error)
+    if kind is ValueError:
+        return protocol.Error(id=number, message=str(error), reason="invalid")
+    if isinstance(error, UnsupportedPairError):
+        return protocol.Error(id=number, message=str(error), reason="unsupported")
+    traceback.print_exception(error)  # to stderr, of which the last lines may be shown
+    message = f"{kind.__name__}: {error}"
+    reason = "invalid" if isinstance(error, ValueError) else "failed"
+    return protocol.Error(id=number, message=message, reason=reason)
 
 
 class _Host:
@@ -76,7 +86,10 @@ class _Host:
         if self._decoder is None:
             raise ValueError("the first message must be start")
         if isinstance(message, protocol.Generate):
-            completions = self._decoder.generate(message.requests)
+            completions = [
+                protocol.finite_answer(completion)
+                for completion in self._decoder.generate(message.requests)
+            ]
             return protocol.Completions(id=message.id, completions=completions)
         if isinstance(message, protocol.Stream):
             self._pieces = iter(cast(StreamingDecoder, self._decoder).stream(message.request))

@@ -16,6 +16,10 @@ FORMS: dict[Form, str] = {
 }
 
 
+class UnsupportedPairError(ValueError):
+    """A pair whose models are not of the kinds that a decoder, or a form, takes."""
+
+
 class PairFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Where the models of a pair lie, and what both agree on.
 

@@ -10,8 +10,8 @@ Every line to the child is answered by exactly one line, in order, with the same
     stop      -> nothing       the child exits
 
 Any may be answered by ``error`` instead. stdout is for the protocol alone; stderr is free, and its
-last lines are shown where the child fails. JSON has no infinity: a bias that bans a token is sent
-as -1e30. ``python -m harness.protocol`` prints the JSON Schema (docs/stdio.schema.json).
+last lines are shown where the child fails. JSON has no infinity: a bias that bans a token, and the
+log probability of an impossible one, are sent as -1e30. ``python -m harness.protocol`` prints the JSON Schema (docs/stdio.schema.json).
 """
 
 from __future__ import annotations
@@ -94,11 +94,15 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece", tag_field="t
 
 
 class Error(msgspec.Struct, frozen=True, kw_only=True, tag="error", tag_field="type"):
-    """No answer: the request makes no sense (``invalid``), or something broke (``failed``)."""
+    """No answer, in words, and what that says.
+
+    ``invalid``: the request makes no sense. ``unsupported``, of start alone: the models are of a
+    kind that the decoder does not take. ``failed``: something broke.
+    """
 
     id: int
     message: str
-    reason: Literal["invalid", "failed"] = "failed"
+    reason: Literal["invalid", "unsupported", "failed"] = "failed"
 
 
 ToChild = Start | Generate | Stream | Next | Cancel | Stop
@@ -113,6 +117,14 @@ def finite(request: Request) -> Request:
     finite = {token: max(BANNED, value) for token, value in bias.items()}
     sampling = msgspec.structs.replace(request.sampling, logit_bias=finite)
     return msgspec.structs.replace(request, sampling=sampling)
+
+
+def finite_answer(completion: Completion) -> Completion:
+    """The same completion in numbers that JSON has."""
+    if not completion.logprobs or -math.inf not in completion.logprobs:
+        return completion
+    logprobs = [max(BANNED, value) for value in completion.logprobs]
+    return msgspec.structs.replace(completion, logprobs=logprobs)
 
 
 def schema() -> dict[str, Any]:

@@ -197,6 +197,7 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
     from harness.checks.subject import Subject
     from harness.contract import ClosingDecoder
     from harness.models import TINY_PAIRS, PairError, load_pair
+    from harness.pair_files import UnsupportedPairError
 
     option, name = request.config.getoption, request.param
     arguments = {"target": option("target"), "draft": option("draft"), "device": option("device")}
@@ -213,7 +214,7 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
         if _is_worker(request.config) or not asked:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         pytest.exit(f"error: {error}", returncode=2)
-    except NotInstalledError as error:
+    except (NotInstalledError, UnsupportedPairError) as error:
         pytest.skip(f"{_NOT_HERE}{error}")
     except DecoderError as error:  # on this pair: it may do on others
         raise pytest.fail.Exception(str(error), pytrace=False) from None

@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from harness.contract import Decoder
+from harness.pair_files import UnsupportedPairError
 
 if TYPE_CHECKING:  # an engine's own environment, where adapters are imported too, has no torch
     from harness.models import ModelPair
@@ -63,6 +64,8 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
     ------
     DecoderError
         In one line that says what is wrong and what to do.
+    UnsupportedPairError
+        If the decoder does not take models of this kind.
     """
     factory = find_factory(name)
     values = {key: _value(text) for key, text in (options or {}).items()}
@@ -72,7 +75,7 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
         raise DecoderError(f"decoder {name!r} does not take these options: {error}") from None
     try:
         decoder = factory(pair, **values)
-    except NotInstalledError:
+    except (NotInstalledError, UnsupportedPairError):
         raise
     except (ValueError, ImportError) as error:
         raise DecoderError(f"decoder {name!r} cannot be built: {error}") from None

@@ -14,10 +14,15 @@ from harness import protocol
 from harness.adapters.child import Child, ChildError
 from harness.contract import Completion, Request
 from harness.models import ModelPair
-from harness.pair_files import PairFiles, parse_forms
+from harness.pair_files import PairFiles, UnsupportedPairError, parse_forms
 from harness.protocol import FromChild, ToChild
 
 Reply = TypeVar("Reply", bound=FromChild)
+_ERRORS: Mapping[str, type[Exception]] = {
+    "invalid": ValueError,
+    "unsupported": UnsupportedPairError,
+    "failed": ChildError,
+}
 SHOWN = 200  # characters of a line that is not an answer
 
 
@@ -134,8 +139,7 @@ class StdioDecoder:
         if isinstance(reply, kind):
             return reply
         assert isinstance(reply, protocol.Error)
-        error = ValueError if reply.reason == "invalid" else ChildError
-        raise error(reply.message)
+        raise _ERRORS[reply.reason](reply.message)
 
 
 def _line(message: ToChild) -> bytes:
