@@ -83,4 +83,10 @@ def _harness_alone() -> Path:
     return alone
 
 
-ENGINES: Mapping[str, Engine] = {}
+ENGINES: Mapping[str, Engine] = {
+    "mlx-draft": Engine(
+        "harness.adapters.mlx:draft",
+        "mlx",
+        variables={"MLX_DISABLE_COMPILE": "1"},  # else it calls a C++ compiler as it goes
+    ),
+}
