@@ -54,15 +54,15 @@ def serve(name: str, lines: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _error(number: int, error: Exception) -> protocol.Error:
-    kind: type[Exception] = type(error)
-    if kind is ValueError:
-        return protocol.Error(id=number, message=str(error), reason="invalid")
+    words = str(error)
+    if type(error) not in (ValueError, UnsupportedPairError):
+        traceback.print_exception(error)  # to stderr, for whoever looks there
+        words = f"{type(error).__name__}: {words}"
     if isinstance(error, UnsupportedPairError):
-        return protocol.Error(id=number, message=str(error), reason="unsupported")
-    traceback.print_exception(error)  # to stderr, of which the last lines may be shown
-    message = f"{kind.__name__}: {error}"
-    reason = "invalid" if isinstance(error, ValueError) else "failed"
-    return protocol.Error(id=number, message=message, reason=reason)
+        return protocol.Error(id=number, message=words, reason="unsupported")
+    if isinstance(error, ValueError):
+        return protocol.Error(id=number, message=words, reason="invalid")
+    return protocol.Error(id=number, message=words)
 
 
 class _Host:

@@ -11,7 +11,9 @@ Every line to the child is answered by exactly one line, in order, with the same
 
 Any may be answered by ``error`` instead. stdout is for the protocol alone; stderr is free, and its
 last lines are shown where the child fails. JSON has no infinity: a bias that bans a token, and the
-log probability of an impossible one, are sent as -1e30. ``python -m harness.protocol`` prints the JSON Schema (docs/stdio.schema.json).
+log probability of an impossible one, are sent as -1e30.
+
+The page for users is docs/stdio.md; ``python -m harness.protocol`` prints docs/stdio.schema.json.
 """
 
 from __future__ import annotations
@@ -123,7 +125,7 @@ def finite_answer(completion: Completion) -> Completion:
     """The same completion in numbers that JSON has."""
     if not completion.logprobs or -math.inf not in completion.logprobs:
         return completion
-    logprobs = [max(BANNED, value) for value in completion.logprobs]
+    logprobs = [BANNED if value == -math.inf else value for value in completion.logprobs]
     return msgspec.structs.replace(completion, logprobs=logprobs)
 
 
