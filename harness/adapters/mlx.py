@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness.contract import Completion, Request, Round, Sampling
 from harness.pair_files import OnDisk, Role
@@ -38,6 +38,8 @@ _CAPABILITIES = frozenset(
     }
 )
 _ALL = 1 << 30  # tokens that a penalty looks back
+Processor = Callable[[Any, Any], Any]  # tokens, logits -> logits
+Sampler = Callable[[Any], Any]  # log probabilities -> tokens
 
 
 class MlxDecoder:
@@ -77,15 +79,13 @@ class MlxDecoder:
     def _generate(self, request: Request) -> Completion:
         target = _Counted(self._target, len(request.prompt))
         responses = list(self._responses(request, target))
-        law = _filters(request.sampling)
+        law, logprobs = _filters(request.sampling), None
+        if request.logprobs:
+            logprobs = [law(r.logprobs[None])[0, r.token].item() for r in responses]
         return Completion(
             tokens=[response.token for response in responses],
             finish_reason="eos" if responses[-1].finish_reason == "stop" else "length",
-            logprobs=[
-                law(response.logprobs[None])[0, response.token].item() for response in responses
-            ]
-            if request.logprobs
-            else None,
+            logprobs=logprobs,
             rounds=rounds([response.from_draft for response in responses], target.drafted)
             if request.speculate
             else None,
@@ -187,54 +187,51 @@ def _filters(sampling: Sampling) -> Callable[[Any], Any]:
     return law
 
 
-def _sampler(sampling: Sampling) -> Callable[[Any], Any]:
+def _sampler(sampling: Sampling) -> Sampler:
     from mlx_lm import sample_utils as mlx
 
     if sampling.greedy:
-        return mlx.make_sampler(temp=0)
+        return cast(Sampler, mlx.make_sampler(temp=0))
     law = _filters(sampling)
     return lambda logprobs: mlx.categorical_sampling(law(logprobs), 1.0)
 
 
-def _processors(request: Request) -> list[Callable[[Any, Any], Any]]:
+def _processors(request: Request) -> list[Processor]:
     from mlx_lm import sample_utils as mlx
 
     s, prompt = request.sampling, len(request.prompt)
-    found = mlx.make_logits_processors(
+    found: list[Processor] = mlx.make_logits_processors(
         logit_bias=s.logit_bias or None,
         repetition_penalty=s.repetition_penalty if s.repetition_penalty != 1 else None,
         repetition_context_size=_ALL,
     )
-    for make, penalty in (
-        (mlx.make_presence_penalty, s.presence_penalty),
-        (mlx.make_frequency_penalty, s.frequency_penalty),
-    ):
-        if penalty:
-            over_all = make(penalty, _ALL)
-            found.append(
-                lambda tokens, logits, over_all=over_all: over_all(tokens[prompt:], logits)
-            )
+
+    def over_output(penalise: Processor) -> Processor:
+        return lambda tokens, logits: penalise(tokens[prompt:], logits)
+
+    if s.presence_penalty:
+        found.append(over_output(mlx.make_presence_penalty(s.presence_penalty, _ALL)))
+    if s.frequency_penalty:
+        found.append(over_output(mlx.make_frequency_penalty(s.frequency_penalty, _ALL)))
     return found
 
 
 def _no_text(eos: Sequence[int]) -> Any:
     """A tokenizer that ends outputs at these ids, and makes no text."""
-    from mlx_lm.tokenizer_utils import StreamingDetokenizer, TokenizerWrapper
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    class NoText(StreamingDetokenizer):
-        """Every piece of text is empty."""
+    class NoText:
+        """A detokenizer whose pieces are empty."""
 
-        def __init__(self, tokenizer: Any) -> None:
-            self.reset()
+        last_segment = ""
 
-        def reset(self) -> None:
-            self.text, self.tokens, self.offset = "", [], 0
+        def __init__(self, tokenizer: Any) -> None: ...
 
-        def add_token(self, token: int) -> None:
-            pass
+        def reset(self) -> None: ...
 
-        def finalize(self) -> None:
-            pass
+        def add_token(self, token: int) -> None: ...
+
+        def finalize(self) -> None: ...
 
     class Ids:
         """What the wrapper asks of a tokenizer."""
@@ -245,8 +242,7 @@ def _no_text(eos: Sequence[int]) -> Any:
         def get_vocab(self) -> dict[str, int]:
             return {}
 
-        def apply_chat_template(self) -> None:
-            pass
+        def apply_chat_template(self) -> None: ...
 
     return TokenizerWrapper(Ids(), NoText, eos_token_ids=eos)
 
