@@ -18,7 +18,11 @@ from harness.contract import Completion, Request
 from harness.models import ModelPair
 
 APIS: Mapping[str, str] = {
+    "openai": "openai",
     "llama.cpp": "llama_cpp",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "trtllm": "trtllm",
 }
 
 
