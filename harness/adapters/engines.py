@@ -1,12 +1,15 @@
-"""Third parties' engines, each in a virtual environment of its own.
+"""Third parties' engines, each in a directory of its own.
 
-Their packages want other versions of torch or transformers than the harness, so they run there, as
-a child on stdio (``harness.host``). ``ci/third_party --install ENVIRONMENT`` makes one.
+Python packages want other versions of torch or transformers than the harness, so they run in a
+virtual environment, as a child on stdio (``harness.host``); an engine that is a program is started
+by its adapter. ``ci/third_party --install ENVIRONMENT`` makes such a directory.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +17,7 @@ from pathlib import Path
 import harness
 from harness.adapters import NotInstalledError
 from harness.adapters.stdio import StdioDecoder
+from harness.contract import Decoder
 from harness.models import ModelPair, cache_directory
 from harness.pair_files import Form
 
@@ -60,8 +64,37 @@ class Engine:
         return StdioDecoder(command, pair.files(self.forms), options, self.timeout, variables)
 
 
+@dataclass(frozen=True)
+class Program:
+    """An engine that is no Python package: its adapter, which runs here, starts it.
+
+    Attributes
+    ----------
+    factory : str
+        ``package.module:function``, which gets a ``ModelPair``.
+    environment : str
+        A script of that name in ``ci/engines/`` installs it.
+    options : mapping
+        Handed to the factory, where the user does not say otherwise.
+    """
+
+    factory: str
+    environment: str
+    options: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+    def build(self, pair: ModelPair, **options: bool | int | float | str) -> Decoder:
+        """Start the engine on a pair; NotInstalledError if it is not there."""
+        factory, arguments = pkgutil.resolve_name(self.factory), {**self.options, **options}
+        try:
+            inspect.signature(factory).bind(pair, **arguments)
+        except TypeError as error:
+            raise ValueError(f"{self.factory}: {error}") from None
+        decoder: Decoder = factory(pair, **arguments)
+        return decoder
+
+
 def environment(name: str) -> Path:
-    """Where an engine's virtual environment is, or would be."""
+    """Where an engine is installed, or would be."""
     return engines_directory() / name
 
 
@@ -83,10 +116,21 @@ def _harness_alone() -> Path:
     return alone
 
 
-ENGINES: Mapping[str, Engine] = {
+ENGINES: Mapping[str, Engine | Program] = {
     "mlx-draft": Engine(
         "harness.adapters.mlx:draft",
         "mlx",
         variables={"MLX_DISABLE_COMPILE": "1"},  # else it calls a C++ compiler as it goes
     ),
+    "llama-server": Program("harness.adapters.llama_server:draft", "llama-cpp"),
+    "llama-probabilistic": Program(
+        "harness.adapters.llama_server:draft", "llama-cpp", {"sampling": "probabilistic"}
+    ),
+    **{
+        f"llama-ngram-{kind}": Program(
+            "harness.adapters.llama_server:ngram", "llama-cpp", {"kind": kind}
+        )
+        for kind in ("simple", "map-k", "map-k4v", "mod", "cache")
+    },
+    "llama-synth": Program("harness.adapters.llama_server:synthetic", "llama-cpp"),
 }
