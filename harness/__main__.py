@@ -31,6 +31,7 @@ def main() -> None:
         for name, recipe in TINY_PAIRS.items()
     }
     pairs[smollm2.NAME] = f"{smollm2.HUB_ID} with its trained draft"
+    pairs[smollm2.FULL_DRAFT] = "the same, the draft with the whole vocabulary: for engines"
     print(f"specdec-harness {__version__}: is it lossless, and what does it buy?")
     _print("commands (each has --help)", COMMANDS)
     _print("decoders", {name: _summary(path) for name, path in sorted(decoders.items())})

@@ -160,7 +160,7 @@ CONTEXT_ELSEWHERE = 2048
 
 def pair_names() -> list[str]:
     """Names that ``load_pair`` knows without a path."""
-    return [*TINY_PAIRS, smollm2.NAME]
+    return [*TINY_PAIRS, smollm2.NAME, smollm2.FULL_DRAFT]
 
 
 def check_name(name: str) -> None:
@@ -196,7 +196,7 @@ def load_pair(
         pair = _tiny(name, TINY_PAIRS[name])
     else:
         check_name(name)
-        pair = _smollm2()
+        pair = _smollm2(name)
     for model in (pair.target, pair.draft):
         model.to(device=_device(device), dtype=dtype).eval()
     return pair
@@ -230,18 +230,19 @@ def _tiny(name: str, recipe: _Tiny) -> ModelPair:
     )
 
 
-def _smollm2() -> ModelPair:
-    from reference_impl.drafters.reduced import load_reduced_draft
+def _smollm2(name: str) -> ModelPair:
+    from reference_impl.drafters.reduced import load_reduced_draft, with_full_head
 
     try:
         directory, source = smollm2.find(cache_directory())
     except smollm2.NotFound as error:
         raise PairError(str(error)) from None
     target = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    draft = load_reduced_draft(target, smollm2.DRAFT)
     return ModelPair(
-        name=smollm2.NAME,
+        name=name,
         target=target,
-        draft=load_reduced_draft(target, smollm2.DRAFT),
+        draft=with_full_head(draft, target) if name == smollm2.FULL_DRAFT else draft,
         vocab_size=int(target.config.vocab_size),
         context_length=int(target.config.max_position_embeddings),
         eos=smollm2.EOS,

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 NAME = "smollm2-135m"
+FULL_DRAFT = "smollm2-135m-full-draft"  # its draft is a plain Llama, which engines load
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EOS = (2,)
 DRAFT = Path(__file__).resolve().parent.parent / "reference_impl" / "drafters" / "smollm2_135m"

@@ -16,6 +16,7 @@ from reference_impl.drafters.reduced import (
     build_reduced_draft,
     load_reduced_draft,
     save_reduced_draft,
+    with_full_head,
 )
 from reference_impl.drafters.train import distance
 
@@ -132,3 +133,14 @@ def test_accepted_lengths() -> None:
     # Blocks start at 0 (two accepted; the target adds one), 3 (one; it corrects), 5 (two).
     assert greedy_accepted([True, True, False, True, False, True, True], 2) == [2, 1, 2]
     assert sampled_accepted(torch.tensor([0.5, 0.5, 1.0]), 2) == pytest.approx([0.75, 1.0])
+
+
+@torch.no_grad()
+def test_full_head_is_the_same_draft_as_a_plain_llama(
+    target: LlamaForCausalLM, draft: ReducedVocabLlama, ids: torch.Tensor, tmp_path: Path
+) -> None:
+    with_full_head(draft, target).save_pretrained(tmp_path)
+    plain = LlamaForCausalLM.from_pretrained(tmp_path)
+    kept = plain(ids).logits[..., VOCABULARY]
+    torch.testing.assert_close(kept, draft(ids).logits[..., VOCABULARY])
+    assert torch.equal(plain.lm_head.weight, target.lm_head.weight)

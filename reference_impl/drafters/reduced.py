@@ -96,6 +96,18 @@ def build_reduced_draft(
     return draft
 
 
+def with_full_head(draft: ReducedVocabLlama, target: PreTrainedModel) -> LlamaForCausalLM:
+    """The same layers under all rows of the target's head: a plain Llama, which engines load."""
+    config = copy.deepcopy(draft.config)
+    config.tie_word_embeddings = target.config.tie_word_embeddings
+    config.architectures = [LlamaForCausalLM.__name__]
+    full = LlamaForCausalLM(config).to(device=target.device, dtype=target.dtype).eval()
+    full.load_state_dict(_own(draft), strict=False)
+    full.get_input_embeddings().weight = target.get_input_embeddings().weight
+    full.get_output_embeddings().weight = target.get_output_embeddings().weight
+    return full
+
+
 def _own(draft: ReducedVocabLlama) -> dict[str, torch.Tensor]:
     """Weights that the draft does not take from its target."""
     prefixes = ("model.layers.", "model.norm.")
