@@ -81,6 +81,7 @@ def endpoint(
     pair : ModelPair
         What the server has loaded: checks know the target's law from it.
     url : str
+        ``{pair}`` in it stands for the name of the pair.
     api : str
         ``APIS`` names them.
     plain : str
@@ -104,7 +105,8 @@ def endpoint(
     kind, token = api_named(api), token_of(token_from)
 
     def arm(at: str) -> Api:
-        return kind(Server(at, timeout, token), pair, model, added)
+        server = Server(at.replace("{pair}", pair.name), timeout, token)
+        return kind(server, pair, model, added)
 
     try:
         speculative, other = arm(url), arm(plain) if plain else None

@@ -6,7 +6,7 @@ import email.utils
 import ipaddress
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -60,7 +60,7 @@ class Server:
             content = b"".join(self._until(deadline, response.iter_bytes()))
         return decode(content, kind, self._at(path))
 
-    def events(self, path: str, body: Any, kind: type[Answer]) -> Iterator[Answer]:
+    def events(self, path: str, body: Any, kind: type[Answer]) -> Generator[Answer, None, None]:
         """POST a body as JSON, and decode the server-sent events that come until ``[DONE]``.
 
         Closing the iterator closes the connection: that is how a request is cancelled.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from typing import Any, ClassVar
 
 import msgspec
@@ -68,21 +69,22 @@ class Api(ABC):
         return self.completion(request, self.server.ask(self.path, body, self.answer))
 
     def stream(self, request: Request) -> Iterator[list[int]]:
-        """Decode one request in pieces."""
+        """Decode one request in pieces; closing it closes the connection."""
+        with closing(self.pieces(request)) as pieces:
+            yield from (tokens for tokens, _ in pieces if tokens)
+
+    def pieces(self, request: Request) -> Generator[tuple[list[int], Any], None, None]:
+        """New ids and whole events of a request's stream, up to the one that says why it ends."""
         body = self.body(request) | {"stream": True} | self._fields
-        tokens, done = 0, False
-        events = self.server.events(self.path, body, self.event)
-        try:
+        seen = 0
+        with closing(self.server.events(self.path, body, self.event)) as events:
             for event in events:
-                piece, done = self.piece(request, event, tokens)
-                tokens += len(piece)
-                if piece:
-                    yield piece
+                tokens, done = self.piece(request, event, seen)
+                seen += len(tokens)
+                yield tokens, event
                 if done:
                     return
-        finally:
-            events.close()  # type: ignore[attr-defined]  # a generator: it closes the connection
-        raise ServerError(f"{self.server.url}: the stream broke off after {tokens} tokens")
+        raise ServerError(f"{self.server.url}: the stream broke off after {seen} tokens")
 
     @abstractmethod
     def body(self, request: Request) -> dict[str, Any]:

@@ -130,8 +130,20 @@ class LlamaCpp(Api):
             "cache_prompt": False,  # logits of a cached prompt are computed in other batches
         }
 
+    def generate(self, request: Request) -> Completion:
+        """An answer has no probabilities of the stop text that ended it, but a stream has."""
+        if not (request.logprobs and (request.eos or request.stop)):
+            return super().generate(request)
+        events = [event for _, event in self.pieces(request)]
+        whole = events[-1]
+        whole.tokens = [token for event in events for token in event.tokens]
+        whole.completion_probabilities = [
+            probability for event in events for probability in event.completion_probabilities
+        ]
+        return self.completion(request, whole)
+
     def completion(self, request: Request, answer: Answer) -> Completion:
-        """``tokens_predicted`` and the like are not asked: the ids are what counts."""
+        """What an answer says."""
         return Completion(
             tokens=answer.tokens,
             finish_reason=self._reason(request, answer),
