@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from harness.report.run import run  # imports torch: --help and --from do without
 
             records = [read(run(options))]
-        return _deliver(records, options)
+        return (_deliver_table if options.conformance else _deliver)(records, options)
     except (BadInput, RecordError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -41,21 +41,38 @@ def _deliver(records: list[Record], options: Options) -> int:
     if "terminal" in options.formats:
         print(formats.terminal(document))
     if "markdown" in options.formats:
-        text = formats.markdown(document)
-        if options.out is None:
-            print(text)
-        else:
-            _write(options.out / "report.md", text)
-            print(f"written: {options.out / 'report.md'}", file=sys.stderr)
+        _put(formats.markdown(document), options.out, "report.md")
     return exit_status(records)
 
 
-def _write(path: Path, text: str) -> None:
+def _deliver_table(records: list[Record], options: Options) -> int:
+    from harness.report import formats, page
+    from harness.report.outcome import exit_status
+    from harness.report.standings import section, standings
+
+    found = standings(records)
+    document = [section(found)]
+    if "terminal" in options.formats:
+        print(formats.terminal(document))
+    if "markdown" in options.formats:
+        _put(formats.markdown(document), options.out, "conformance.md")
+    if "html" in options.formats:
+        _put(page.html(found), options.out, "conformance.html")
+    return exit_status(records)
+
+
+def _put(text: str, directory: Path | None, name: str) -> None:
+    """Print, or write to a file."""
+    if directory is None:
+        print(text)
+        return
+    path = directory / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}; choose another --out") from None
+    print(f"written: {path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

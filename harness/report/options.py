@@ -16,7 +16,9 @@ DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transforme
 PAIR = "smollm2-135m"
 TASKS = ("chat", "code", "math", "creative")
 FORMATS = ("terminal", "markdown")
+PAGE = "html"  # of --conformance only
 OUT = Path("reports") / "latest"
+THIRD_PARTY = Path("reports") / "third_party"
 SEED = 20261129
 
 DESCRIPTION = """\
@@ -27,8 +29,11 @@ other. The rows go to OUT/record.jsonl as they come; Ctrl-C keeps them and repor
 """
 
 EPILOG = """\
+With --conformance nothing is measured: the records of the suites become one table.
+
 exit status:
-  0  every decoder measured is lossless on the outputs that were timed
+  0  every decoder measured is lossless on the outputs that were timed; with --conformance: passed
+     some suite, and nothing failed that was not expected to
   1  some decoder is not (FAIL)
   2  bad usage or input; one line on stderr says what to do
   3  nothing wrong was found, but losslessness was not shown: an error, sampled output, a decoder
@@ -38,6 +43,7 @@ examples:
   python -m harness.report
   python -m harness.report --decoder my_package.adapter:build --decoder transformers-assisted
   python -m harness.report --from reports/latest/record.jsonl --format markdown
+  python -m harness.report --conformance --format html,markdown --out reports/third_party
 """
 
 
@@ -47,7 +53,10 @@ class BadInput(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure and where to put it; ``records`` instead, to render only."""
+    """What to measure and where to put it; ``records`` instead, to render only.
+
+    With ``conformance`` they are rendered together.
+    """
 
     decoders: tuple[str, ...]
     decoder_options: dict[str, str]
@@ -65,6 +74,7 @@ class Options:
     seed: int
     out: Path | None
     records: tuple[Path, ...]
+    conformance: bool
     formats: tuple[str, ...]
 
     @property
@@ -95,13 +105,17 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     """
     parser = _parser()
     given = parser.parse_args(arguments)
-    renders_too = ("records", "out", "format")
+    renders_too = ("records", "conformance", "out", "format")
     measuring = [
         n for n, v in vars(given).items() if v != parser.get_default(n) and n not in renders_too
     ]
-    if given.records and measuring:
+    rendering = "--from" if given.records else "--conformance"
+    only_renders = bool(given.records) or given.conformance is not None
+    if given.records and given.conformance is not None:
+        raise BadInput("give the records to --from or to --conformance, not to both")
+    if only_renders and measuring:
         option = "--" + measuring[0].replace("_", "-")
-        raise BadInput(f"{option} has no effect with --from, which only renders: leave it out")
+        raise BadInput(f"{option} has no effect with {rendering}, which only renders: leave it out")
     if given.draft_tokens < 1:
         raise BadInput(f"--draft-tokens is {given.draft_tokens}: at least 1 token a round")
     for name in ("prompts", "max_new_tokens"):
@@ -109,7 +123,13 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             raise BadInput(f"--{name.replace('_', '-')} is {value}: ask for at least 1")
     if not 0 <= given.temperature < math.inf:
         raise BadInput(f"--temperature is {given.temperature}: it must be 0 (greedy) or above")
-    formats = _choices("--format", given.format, FORMATS) if given.format else ()
+    known = FORMATS if given.conformance is None else (*FORMATS, PAGE)
+    formats = _choices("--format", given.format, known) if given.format else ()
+    records = given.records or given.conformance or ()
+    if given.conformance is not None and not records:
+        records = sorted(THIRD_PARTY.glob("*.jsonl"))
+        if not records:
+            raise BadInput(f"no records in {THIRD_PARTY}: name them, or run ci/third_party first")
     return Options(
         decoders=tuple(dict.fromkeys(given.decoder or DECODERS)),
         decoder_options=_key_values(given.decoder_option or []),
@@ -125,9 +145,10 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         device=given.device,
         dtype=given.dtype,
         seed=given.seed,
-        out=given.out or (None if given.records else OUT),
-        records=tuple(given.records or ()),
-        formats=formats or (("terminal",) if given.records else FORMATS),
+        out=given.out or (None if only_renders else OUT),
+        records=tuple(records),
+        conformance=given.conformance is not None,
+        formats=formats or (("terminal",) if only_renders else FORMATS),
     )
 
 
@@ -240,9 +261,18 @@ def _parser() -> argparse.ArgumentParser:
         help="render these records, measure nothing",
     )
     output.add_argument(
+        "--conformance",
+        type=Path,
+        nargs="*",
+        metavar="FILE",
+        help="render these records of the suites (--results) as one table "
+        f"(default: {THIRD_PARTY}/*.jsonl)",
+    )
+    output.add_argument(
         "--format",
         metavar="LIST",
-        help="terminal (printed), markdown (written to DIR/report.md; printed with --from and no "
-        "--out), or both, separated by commas (default: both; with --from: terminal)",
+        help="terminal (printed), markdown (written to DIR/report.md, or conformance.md; printed "
+        "where nothing was measured and there is no --out), html (of --conformance, likewise), "
+        "separated by commas (default: terminal,markdown; where nothing is measured: terminal)",
     )
     return parser
