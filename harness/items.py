@@ -40,6 +40,11 @@ class Item:
     function: Callable[..., None]
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def suite(self) -> str:
+        """The file it stands in."""
+        return self.check.partition(".")[0]
+
     def __str__(self) -> str:
         return f"{self.check}[{self.pair}{'-' * bool(self.case)}{self.case}]"
 

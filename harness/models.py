@@ -155,7 +155,6 @@ TINY_PAIRS: Mapping[str, _Tiny] = {
 
 
 WEIGHTLESS = "weightless"
-CONTEXT_ELSEWHERE = 2048
 
 
 def pair_names() -> list[str]:
@@ -176,7 +175,7 @@ def load_pair(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     vocab_size: int = 0,
-    context_length: int = CONTEXT_ELSEWHERE,
+    context_length: int = 128,
 ) -> ModelPair:
     """Load a pair by name, or from two directories or hub ids; or none, given a vocabulary.
 

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     known = items(options.profile)
     try:
-        checks = _known(options.checks, {i.check for i in known} | {str(i) for i in known}, "check")
+        known_checks = {name for item in known for name in (item.suite, item.check, str(item))}
+        checks = _known(options.checks, known_checks, "check")
         names = _known(options.names, {*WRONG, *RIGHT}, "mutant or control")
         for option in ("json", "markdown"):
             if path := getattr(options, option):
@@ -63,7 +64,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m harness.mutants", description=__doc__)
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="mutants or controls; default: all of them")
-    add("--checks", nargs="+", default=[], metavar="CHECK", help="only these: suite.test[pair]")
+    add(
+        "--checks",
+        nargs="+",
+        default=[],
+        metavar="CHECK",
+        help="only these: suite, suite.test or suite.test[pair]",
+    )
     add("--profile", default="smoke", choices=PROFILES, help="how much each check spends")
     add("--full", action="store_true", help="every check on every mutant, not until it is killed")
     add("--jobs", type=int, default=1, metavar="N", help="decoders at a time")

@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -29,7 +29,9 @@ _expectations_key = pytest.StashKey[Expectations]()
 
 DEFAULT_DECODER = "reference"
 DEFAULT_SEED = 20261129
+TERMINAL, GITHUB = FORMATS = ("terminal", "github")
 _NOT_HERE = "UNSUPPORTED: "
+_CUSTOM, _WEIGHTLESS = "custom", "weightless"  # pairs that have no name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,12 +49,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--pair", default="", help="model pair; default: the tiny pairs each suite names")
     add("--target", default=None, help="directory or hub id of a target, with --draft")
     add("--draft", default=None, help="directory or hub id of a draft, with --target")
+    add(
+        "--vocab-size",
+        type=int,
+        default=0,
+        metavar="N",
+        help="no weights at hand: prompts of ids below N, and only what needs no oracle",
+    )
+    add(
+        "--context-length",
+        type=int,
+        default=128,
+        metavar="N",
+        help="with --vocab-size: longest prompt plus output to ask for (default: 128)",
+    )
     add("--profile", default="smoke", metavar="NAME", help=f"how much: {', '.join(PROFILES)}")
     add("--draft-tokens", type=int, default=None, metavar="K", help="only this K")
     add("--samples", type=int, default=None, metavar="N", help="most generations of a test")
     add("--device", default="cpu", help="torch device of the models")
     add("--seed", type=int, default=DEFAULT_SEED, help="of prompts and sampled requests")
     add("--results", default=None, metavar="FILE.jsonl", help="write verdicts as a record")
+    add("--format", default=TERMINAL, metavar="NAME", help=f"of the summary: {', '.join(FORMATS)}")
+    add("--badge", default=None, metavar="FILE.json", help="write an endpoint badge of shields.io")
     add("--xfails-file", default=None, metavar="FILE", help="items known to fail, with reasons")
     add("--skips-file", default=None, metavar="FILE", help="items to leave out, with reasons")
 
@@ -73,10 +91,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_expectations_key] = Expectations.read(
             config.getoption("xfails_file"), config.getoption("skips_file")
         )
-        if config.getoption("results"):
-            from harness import record
+        for option in ("results", "badge"):
+            if path := config.getoption(option):
+                from harness import record
 
-            record.check_writable("--results", Path(config.getoption("results")))
+                record.check_writable(f"--{option}", Path(path))
     except (ValueError, ExpectationsError) as error:
         pytest.exit(f"error: {error}", returncode=2)
 
@@ -85,6 +104,8 @@ def _check_options(config: pytest.Config) -> None:
     option = config.getoption
     if option("profile") not in PROFILES:
         raise ValueError(f"unknown profile {option('profile')!r}: known are {', '.join(PROFILES)}")
+    if option("format") not in FORMATS:
+        raise ValueError(f"unknown format {option('format')!r}: known are {', '.join(FORMATS)}")
     k = option("draft_tokens")
     if k is not None and k < 1:
         raise ValueError(f"--draft-tokens is {k}: it must be at least 1")
@@ -93,8 +114,10 @@ def _check_options(config: pytest.Config) -> None:
     options = decoder_options(config)
     if bool(option("target")) != bool(option("draft")):
         raise ValueError("give both --target and --draft (a directory or a hub id each)")
-    if option("pair") and option("target"):
-        raise ValueError("give --pair, or --target and --draft, not both")
+    if sum(map(bool, (option("pair"), option("target"), option("vocab_size")))) > 1:
+        raise ValueError("give one of --pair, --target with --draft, and --vocab-size")
+    if option("vocab_size") < 0:
+        raise ValueError(f"--vocab-size is {option('vocab_size')}: it must be at least 1")
     # Only where there is something to check: importing torch takes its time.
     if option("pair") or options or option("decoder") != DEFAULT_DECODER:
         from harness.adapters import find_factory
@@ -130,6 +153,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
     option = config.getoption
     pair = option("pair") or (f"{option('target')} + {option('draft')}" if option("target") else "")
+    if option("vocab_size"):
+        pair = f"no weights, {option('vocab_size')} ids"
     found = ", ".join(f"{k} {v}" for k, v in versions().items())
     return [
         f"decoder: {option('decoder')} {decoder_options(config) or ''}".rstrip(),
@@ -140,8 +165,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _runs_suites(config: pytest.Config) -> bool:
-    paths = [Path(str(argument).split("::")[0]) for argument in config.args]
-    return any("suites" in path.parts for path in paths)
+    places = [str(argument).split("::")[0] for argument in config.args]
+    return any("suites" in Path(p).parts or p.startswith("suites.") for p in places)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -151,8 +176,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     option = metafunc.config.getoption
     marker = metafunc.definition.get_closest_marker("pairs")
     names = list(marker.args) if marker else ["tiny"]
-    if option("pair") or option("target"):
-        names = [option("pair") or "custom"]
+    if option("pair") or option("target") or option("vocab_size"):
+        names = [option("pair") or (_CUSTOM if option("target") else _WEIGHTLESS)]
     elif option("profile") == "smoke":
         names = names[:1]
     metafunc.parametrize("subject", names, indirect=True, scope="session")
@@ -177,11 +202,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if _is_worker(config):
         return
-    from harness.pytest_recorder import Recorder, open_record
+    from harness.pytest_recorder import Recorder
 
-    path = config.getoption("results")
-    writer = open_record(config, Path(path), decoder_options(config)) if path else None
-    recorder = Recorder(config, writer, config.stash[_expectations_key])
+    recorder = Recorder(config, decoder_options(config), config.stash[_expectations_key])
     config.pluginmanager.register(recorder, "specdec-recorder")
 
 
@@ -200,9 +223,13 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
     from harness.pair_files import UnsupportedPairError
 
     option, name = request.config.getoption, request.param
-    arguments = {"target": option("target"), "draft": option("draft"), "device": option("device")}
-    if name != "custom":
-        arguments = {"name": name, "device": option("device")}
+    arguments: dict[str, Any] = {"device": option("device")}
+    if name == _CUSTOM:
+        arguments |= {"target": option("target"), "draft": option("draft")}
+    elif name == _WEIGHTLESS:
+        arguments |= {name: option(name) for name in ("vocab_size", "context_length")}
+    else:
+        arguments |= {"name": name}
     options = decoder_options(request.config)
     try:
         if name not in _pairs:

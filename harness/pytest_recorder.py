@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +18,13 @@ from harness.expectations import Expectations
 from harness.verdict import Status, Verdict
 
 
-def open_record(config: pytest.Config, path: Path, options: Mapping[str, str]) -> record.Writer:
-    """Open the record of a run, and write its header."""
+def header(config: pytest.Config, options: Mapping[str, str]) -> record.Header:
+    """What runs, where, with what."""
     option = config.getoption
     pair = option("pair") or ("custom" if option("target") else "tiny pairs")
-    header = record.Header(
+    if option("vocab_size"):
+        pair = f"no weights, {option('vocab_size')} ids"
+    return record.Header(
         command=record.command_line(),
         started=record.now(),
         seed=option("seed"),
@@ -32,19 +35,28 @@ def open_record(config: pytest.Config, path: Path, options: Mapping[str, str]) -
         machine=record.machine(),
         options={"profile": option("profile"), **options},
     )
-    return record.Writer(path, header)
 
 
 class Recorder:
-    """Collects verdicts in the controlling process, and writes them."""
+    """Collects verdicts in the controlling process, and delivers them as the options ask.
+
+    Attributes
+    ----------
+    rows : list of VerdictRow
+    surprises : list of str
+        Items that passed, and were expected to fail.
+    """
 
     def __init__(
-        self, config: pytest.Config, writer: record.Writer | None, expectations: Expectations
+        self, config: pytest.Config, options: Mapping[str, str], expectations: Expectations
     ) -> None:
         self.config = config
-        self.writer = writer
         self.expectations = expectations
-        self.verdicts: list[Verdict] = []
+        self.rows: list[record.VerdictRow] = []
+        self.surprises: list[str] = []
+        self._options = options
+        path = config.getoption("results")
+        self._writer = record.Writer(Path(path), header(config, options)) if path else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # Under xdist the items were collected elsewhere: what is used shows here.
@@ -55,31 +67,61 @@ class Recorder:
             self._take(report, verdict, found.get("versions", {}))
 
     def _take(self, report: pytest.TestReport, verdict: Verdict, versions: dict[str, str]) -> None:
-        self.verdicts.append(verdict)
-        if self.writer:
-            self.writer.add(
-                record.VerdictRow(
-                    decoder=self.config.getoption("decoder"),
-                    item=report.nodeid,
-                    suite=Path(report.nodeid.split("::")[0]).stem.removeprefix("test_"),
-                    seconds=round(report.duration, 3),
-                    expected_failure=str(getattr(report, "wasxfail", "")),
-                    decoder_versions=versions,
-                    verdict=verdict,
-                )
-            )
+        # An installed package lies wherever it lies: an item's name begins with its suite.
+        path, colons, name = report.nodeid.partition("::")
+        item = f"suites/{Path(path).name}{colons}{name}"
+        row = record.VerdictRow(
+            decoder=self.config.getoption("decoder"),
+            item=item,
+            suite=Path(path).stem.removeprefix("test_"),
+            seconds=round(report.duration, 3),
+            expected_failure=str(getattr(report, "wasxfail", "")),
+            decoder_versions=versions,
+            verdict=verdict,
+        )
+        self.rows.append(row)
+        if verdict.passed and report.failed:
+            self.surprises.append(item)
+        if self._writer:
+            self._writer.add(row)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self.verdicts:
-            counts = Counter(verdict.status for verdict in self.verdicts)
+        write = terminalreporter.write_line
+        verdicts = [row.verdict for row in self.rows]
+        if verdicts:
+            counts = Counter(verdict.status for verdict in verdicts)
             words = ", ".join(f"{counts[s]} {s.value}" for s in Status if counts[s])
-            terminalreporter.write_line(f"verdicts of {self.config.getoption('decoder')}: {words}")
-        kind, checks = diagnose(self.verdicts)
+            write(f"verdicts of {self.config.getoption('decoder')}: {words}")
+        kind, checks = diagnose(verdicts)
         if kind:
-            terminalreporter.write_line(f"likely kind of fault: {kind.value} ({', '.join(checks)})")
-        for line in self.expectations.unused():
-            terminalreporter.write_line(f"stale entry, matches no item of this run: {line}")
+            write(f"likely kind of fault: {kind.value} ({', '.join(checks)})")
+        stale = self.expectations.unused()
+        for line in stale:
+            write(f"stale entry, matches no item of this run: {line}")
+        if self.config.getoption("format") == "github":
+            self._to_github(write, stale)
 
-    def pytest_sessionfinish(self) -> None:
-        if self.writer:
-            self.writer.close()
+    def _to_github(self, write: Any, stale: list[str]) -> None:
+        """The summary of the step, and marks in the log."""
+        from harness.report import github
+        from harness.report.standings import standings
+
+        whole = record.Record(header(self.config, self._options), self.rows, [], [])
+        [standing] = standings([whole])
+        text = github.summary(standing, self.surprises, stale)
+        if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with Path(path).open("a", encoding="utf-8") as page:
+                page.write(text)
+        else:
+            write(text)
+        for line in github.marks(standing, self.surprises):
+            write(line)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if path := self.config.getoption("badge"):
+            from harness.report.badge import badge
+
+            text = badge(self.rows, self.config.getoption("profile"), exitstatus == 0)
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        if self._writer:
+            self._writer.close()

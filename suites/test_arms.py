@@ -11,6 +11,6 @@ def test_greedy(subject, budget, conclude):
 
 
 @pytest.mark.statistical
-@pytest.mark.pairs("tiny", "tiny-bad", "tiny-self")
+@pytest.mark.pairs("tiny-bad", "tiny", "tiny-self")
 def test_sampled(subject, budget, conclude):
     conclude(arms_alone.sampled(subject, budget))

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import msgspec
 
+from harness.adapters import load_decoder
 from harness.adapters.reference import EngineDecoder, PageDecoder, engine
 from harness.contract import CAPABILITIES, Completion, Request
-from harness.models import ModelPair
+from harness.models import ModelPair, load_pair
 from reference_impl import speculative
 from reference_impl.autoregressive import Laws
 from reference_impl.randomness import Randomness
@@ -262,3 +263,18 @@ class MisnamedEnd(PageDecoder):
     ) -> Completion:
         completion = speculative.decode(target, propose, request, randomness)
         return msgspec.structs.replace(completion, finish_reason="stop")
+
+
+class Elsewhere:
+    """A server that loaded its own models: it does not look at the pair it is given."""
+
+    def __init__(self, name: str) -> None:
+        self._behind = load_decoder(name, load_pair("tiny-bad"))
+        self.capabilities = self._behind.capabilities - {"stream"}
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        return self._behind.generate(requests)
+
+
+def elsewhere(pair: ModelPair, name: str = "reference") -> Elsewhere:
+    return Elsewhere(name)

@@ -74,7 +74,7 @@ def lines(tmp_path: Path) -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--decoder nope", "unknown decoder 'nope': known are reference,"),
+        ("--decoder nope", "unknown decoder 'nope': known are "),
         ("--decoder no_such_module:build", "cannot import 'no_such_module'"),
         ("--decoder decoders:nothing", "module 'decoders' has no function 'nothing'"),
         ("--decoder-option max_batch", "'max_batch': it must be KEY=VALUE"),
@@ -83,7 +83,9 @@ def lines(tmp_path: Path) -> Callable[[str], str]:
         ("--pair tinny", "unknown pair 'tinny': known are tiny,"),
         ("--target HERE", "give both --target and --draft"),
         ("--draft HERE", "give both --target and --draft"),
-        ("--pair tiny --target HERE --draft HERE", "give --pair, or --target and --draft"),
+        ("--pair tiny --target HERE --draft HERE", "give one of --pair, --target with --draft"),
+        ("--pair tiny --vocab-size 64", "give one of --pair, --target with --draft"),
+        ("--vocab-size -1", "--vocab-size is -1: it must be at least 1"),
         ("--target HERE --draft HERE", "cannot load 'HERE' as a causal LM"),
         ("--profile huge", "unknown profile 'huge': known are smoke, ci, nightly"),
         ("--draft-tokens 0", "--draft-tokens is 0: it must be at least 1"),
@@ -170,6 +172,17 @@ def test_a_pair_from_directories_is_tested_and_reproduced(
 
 
 # --- verdicts and records -----------------------------------------------------------------------
+
+
+def test_without_weights_there_is_no_oracle_and_the_arms_are_compared(suites: Suites) -> None:
+    chosen = [SMOKE, "suites/test_arms.py", "suites/test_contract.py", "suites/test_acceptance.py"]
+    run = suites(*chosen, "--decoder", "decoders:elsewhere", "--vocab-size", "64")
+    assert run.code == 0
+    assert "no weights, 64 ids" in run.output
+    passed = {row.verdict.check for row in run.verdicts if row.verdict.status is Status.PASS}
+    assert passed >= {"arms.greedy", "arms.sampled", "contract.form", "acceptance.identities"}
+    others = {row.verdict.message for row in run.verdicts if not row.verdict.passed}
+    assert others == {"needs the target's weights: give --target and --draft"}
 
 
 def test_a_fault_is_a_failed_item_with_its_reproduction(suites: Suites) -> None:

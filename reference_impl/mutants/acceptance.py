@@ -22,6 +22,7 @@ def another(u: Tensor) -> Tensor:
 @mutant(
     FaultClass.ACCEPTANCE,
     "greedy.identity",
+    "arms.greedy",
     FAMILY,
     "acceptance.expected",
     subtle={"rate": 0.05},
@@ -41,6 +42,7 @@ class AcceptAll(SpeculativeEngine):
     FAMILY,
     "distribution.evidence",
     "acceptance.expected",
+    "arms.sampled",
     id="F25",
     source="huggingface/transformers#28508",
 )
