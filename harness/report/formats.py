@@ -55,7 +55,7 @@ def markdown(sections: Sequence[Section]) -> str:
 
 def _markdown_section(section: Section) -> str:
     blocks = [f"# {section.title}"]
-    blocks.append("\n".join(f"- **{name}**: {_escaped(value)}" for name, value in section.facts))
+    blocks.append("\n".join(f"- **{name}**: {escaped(value)}" for name, value in section.facts))
     for table in section.tables:
         blocks.append(f"## {table.title}\n\n{_table(table, 'github', _struck)}")
     blocks += [_markdown_notes(notes) for notes in section.notes]
@@ -63,7 +63,7 @@ def _markdown_section(section: Section) -> str:
 
 
 def _markdown_notes(notes: Notes) -> str:
-    lines = [f"- {_escaped(line)}" for line in notes.lines]
+    lines = [f"- {escaped(line)}" for line in notes.lines]
     if notes.verbatim:
         lines = ["```sh", *notes.lines, "```"]
     return "\n".join([f"## {notes.title}", "", *lines])
@@ -71,11 +71,12 @@ def _markdown_notes(notes: Notes) -> str:
 
 def _struck(cell: Cell) -> str:
     if isinstance(cell, Struck):
-        return f"~~{_escaped(cell.text)}~~ {_escaped(cell.reason)}"
-    return _escaped(cell)
+        return f"~~{escaped(cell.text)}~~ {escaped(cell.reason)}"
+    return escaped(cell)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text in which nothing is Markdown."""
     for special in ("\\", "|", "*", "_", "~", "<", "`"):
         text = text.replace(special, f"\\{special}")
     return text
