@@ -16,6 +16,7 @@ from pathlib import Path
 
 import harness
 from harness.adapters import NotInstalledError
+from harness.adapters.peers import PEERS
 from harness.adapters.stdio import StdioDecoder
 from harness.contract import Decoder
 from harness.models import ModelPair, cache_directory
@@ -116,7 +117,17 @@ def _harness_alone() -> Path:
     return alone
 
 
+_VLLM = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
 ENGINES: Mapping[str, Engine | Program] = {
+    "vllm-ngram": Engine("harness.adapters.vllm:ngram", "vllm", variables=_VLLM),
+    "vllm-draft": Engine("harness.adapters.vllm:draft", "vllm", variables=_VLLM),
     "mlx-draft": Engine(
         "harness.adapters.mlx:draft",
         "mlx",
@@ -133,4 +144,8 @@ ENGINES: Mapping[str, Engine | Program] = {
         for kind in ("simple", "map-k", "map-k4v", "mod", "cache")
     },
     "llama-synth": Program("harness.adapters.llama_server:synthetic", "llama-cpp"),
+    **{
+        name: Engine(f"harness.adapters.peers.{factory}", f"peers-transformers-{version}")
+        for name, (factory, version) in PEERS.items()
+    },
 }
