@@ -27,6 +27,18 @@ APIS: Mapping[str, str] = {
 }
 
 
+class OwnEosError(ServerError):
+    """The server ended an output at an EOS of its model that the request does not name."""
+
+    def __init__(self, server: Server, request: Request, tokens: list[int], why: str) -> None:
+        super().__init__(
+            f"{server.url}: an output of {len(tokens)} tokens ends ({why}) with {tokens[-1:]}, "
+            f"but the request's EOS ids are {list(request.eos)}: this API cannot go on after an "
+            "EOS of the model's own"
+        )
+        self.tokens = tokens
+
+
 class Api(ABC):
     """One server, by its own API.
 
@@ -76,15 +88,15 @@ class Api(ABC):
     def pieces(self, request: Request) -> Generator[tuple[list[int], Any], None, None]:
         """New ids and whole events of a request's stream, up to the one that says why it ends."""
         body = self.body(request) | {"stream": True} | self._fields
-        seen = 0
+        seen: list[int] = []
         with closing(self.server.events(self.path, body, self.event)) as events:
             for event in events:
                 tokens, done = self.piece(request, event, seen)
-                seen += len(tokens)
+                seen += tokens
                 yield tokens, event
                 if done:
                     return
-        raise ServerError(f"{self.server.url}: the stream broke off after {seen} tokens")
+        raise ServerError(f"{self.server.url}: the stream broke off after {len(seen)} tokens")
 
     @abstractmethod
     def body(self, request: Request) -> dict[str, Any]:
@@ -95,8 +107,8 @@ class Api(ABC):
         """What an answer says; ServerError where it says something else."""
 
     @abstractmethod
-    def piece(self, request: Request, event: Any, seen: int) -> tuple[list[int], bool]:
-        """New ids of an event after ``seen`` others, and whether it is the last."""
+    def piece(self, request: Request, event: Any, seen: list[int]) -> tuple[list[int], bool]:
+        """New ids of an event after those ``seen``, and whether it is the last."""
 
 
 def api_named(name: str) -> type[Api]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from harness.adapters.http_apis import Api, served_model
+from harness.adapters.http_apis import Api, OwnEosError, served_model
 from harness.adapters.http_client import Server, ServerError
 from harness.contract import Completion, FinishReason, Request
 from harness.models import ModelPair
@@ -90,16 +90,15 @@ class CompletionsApi(Api):
             tokens=tokens, finish_reason=self._reason(request, choice, tokens), logprobs=logprobs
         )
 
-    def piece(self, request: Request, event: Answer, seen: int) -> tuple[list[int], bool]:
+    def piece(self, request: Request, event: Answer, seen: list[int]) -> tuple[list[int], bool]:
         """The ids of one event."""
         if not event.choices:
             return [], False
         choice = self._choice(event)
         done = choice.finish_reason is not None
-        # The last event of some servers has a reason and no ids: nothing can be said of them here.
         tokens = self.ids(choice)
-        if done and tokens:
-            self._reason(request, choice, tokens)
+        if done:
+            self._reason(request, choice, seen + tokens)
         return tokens, done
 
     def ids(self, choice: Choice) -> list[int]:
@@ -120,11 +119,9 @@ class CompletionsApi(Api):
             return "length"
         if choice.finish_reason == "stop" and tokens and tokens[-1] in request.eos:
             return "eos"
-        raise ServerError(
-            f"{self.server.url}: the output of {len(tokens)} tokens ends for the reason "
-            f"{choice.finish_reason!r}, at none of the request's EOS ids {list(request.eos)}: "
-            "at an EOS of the model's own?"
-        )
+        if choice.finish_reason == "stop":
+            raise OwnEosError(self.server, request, tokens, "stop")
+        raise ServerError(f"{self.server.url}: an output ends by {choice.finish_reason!r}")
 
     def _version(self) -> str:
         """What it says at /version, if there is such a path."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from harness.adapters.http_apis import Api, seed_of, served_model
+from harness.adapters.http_apis import Api, OwnEosError, seed_of, served_model
 from harness.adapters.http_client import Server, ServerError
 from harness.contract import Completion, FinishReason, Metrics, Request
 from harness.models import ModelPair
@@ -146,33 +146,29 @@ class LlamaCpp(Api):
         """What an answer says."""
         return Completion(
             tokens=answer.tokens,
-            finish_reason=self._reason(request, answer),
+            finish_reason=self._reason(request, answer, answer.tokens),
             logprobs=[_log(p) for p in answer.completion_probabilities]
             if request.logprobs
             else None,
             metrics=_metrics(answer),
         )
 
-    def piece(self, request: Request, event: Answer, seen: int) -> tuple[list[int], bool]:
+    def piece(self, request: Request, event: Answer, seen: list[int]) -> tuple[list[int], bool]:
         """One id an event; the last event has none, and says why."""
         if event.stop:
-            self._reason(request, event)
+            self._reason(request, event, seen)
         return event.tokens, event.stop
 
-    def _reason(self, request: Request, answer: Answer) -> FinishReason:
+    def _reason(self, request: Request, answer: Answer, tokens: list[int]) -> FinishReason:
         if answer.stop_type == "limit":
             return "length"
         if answer.stop_type == "word":
             return "eos" if answer.stopping_word in map(self._text, _each(request.eos)) else "stop"
-        if answer.stop_type == "eos" and (not answer.tokens or answer.tokens[-1] in request.eos):
-            return "eos"
-        if answer.stop_type == "eos":
-            raise ServerError(
-                f"{self.server.url}: the output ends at {answer.tokens[-1]}, an end-of-generation "
-                f"id of the server's model, but the request's EOS ids are {list(request.eos)}: "
-                "llama-server cannot go on after it"
-            )
-        raise ServerError(f"{self.server.url}: the output ends with {answer.stop_type!r}")
+        if answer.stop_type != "eos":
+            raise ServerError(f"{self.server.url}: an output ends by {answer.stop_type!r}")
+        if not tokens or tokens[-1] not in request.eos:
+            raise OwnEosError(self.server, request, tokens, "eos")
+        return "eos"
 
     def _text(self, ids: Sequence[int]) -> str:
         """What a stop sequence of ids is as a text; only asked where ``stop`` is declared."""

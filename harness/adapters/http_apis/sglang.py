@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from harness.adapters.http_apis import Api, seed_of
+from harness.adapters.http_apis import Api, OwnEosError, seed_of
 from harness.adapters.http_client import Server, ServerError
 from harness.contract import Completion, FinishReason, Request
 from harness.models import ModelPair
@@ -106,17 +106,17 @@ class SgLang(Api):
             else None,
         )
 
-    def piece(self, request: Request, event: Answer, seen: int) -> tuple[list[int], bool]:
+    def piece(self, request: Request, event: Answer, seen: list[int]) -> tuple[list[int], bool]:
         """New ids: what is counted tells whether the event has the old ones too."""
         ids, meta = event.output_ids, event.meta_info
-        if meta.completion_tokens not in (len(ids), seen + len(ids)):
+        if meta.completion_tokens not in (len(ids), len(seen) + len(ids)):
             raise ServerError(
-                f"{self.server.url}: after {seen} tokens, an event has {len(ids)} and counts "
+                f"{self.server.url}: after {len(seen)} tokens, an event has {len(ids)} and counts "
                 f"{meta.completion_tokens}"
             )
-        new = ids[seen:] if meta.completion_tokens == len(ids) else ids
+        new = ids[len(seen) :] if meta.completion_tokens == len(ids) else ids
         if meta.finish_reason:
-            self._reason(request, ids, meta.finish_reason)
+            self._reason(request, seen + new, meta.finish_reason)
         return new, meta.finish_reason is not None
 
     def _reason(self, request: Request, ids: list[int], reason: Reason | None) -> FinishReason:
@@ -124,10 +124,9 @@ class SgLang(Api):
             return "length"
         if reason and reason.type == "stop" and ids and ids[-1] in request.eos:
             return "eos"
-        raise ServerError(
-            f"{self.server.url}: the output of {len(ids)} tokens ends with {reason}, at none of "
-            f"the request's EOS ids {list(request.eos)}: at an EOS of the model's own?"
-        )
+        if reason and reason.type == "stop":
+            raise OwnEosError(self.server, request, ids, str(reason.matched))
+        raise ServerError(f"{self.server.url}: an output ends by {reason}")
 
 
 API = SgLang
