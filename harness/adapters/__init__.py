@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from harness.adapters.plain_callable import decoder as decoder
 from harness.contract import Decoder
 from harness.pair_files import UnsupportedPairError
 
@@ -28,6 +29,8 @@ BUILT_IN: Mapping[str, str] = {
     "reference-prefix-cache": "harness.adapters.reference:prefix_cache",
     "reference-preemption": "harness.adapters.reference:preemption",
     "transformers-assisted": "harness.adapters.transformers:assisted",
+    "transformers-early-exit": "harness.adapters.transformers:early_exit",
+    "transformers-universal": "harness.adapters.transformers_universal:universal",
     "transformers-lookup": "harness.adapters.transformers:prompt_lookup",
 }
 
