@@ -133,6 +133,10 @@ ENGINES: Mapping[str, Engine | Program] = {
         "mlx",
         variables={"MLX_DISABLE_COMPILE": "1"},  # else it calls a C++ compiler as it goes
     ),
+    "node-draft": Program("harness.adapters.node_llama_cpp:predictor", "node-llama-cpp"),
+    "node-lookup": Program(
+        "harness.adapters.node_llama_cpp:predictor", "node-llama-cpp", {"drafts": "lookup"}
+    ),
     "llama-server": Program("harness.adapters.llama_server:draft", "llama-cpp"),
     "llama-probabilistic": Program(
         "harness.adapters.llama_server:draft", "llama-cpp", {"sampling": "probabilistic"}
