@@ -1,4 +1,4 @@
-"""node-llama-cpp, llama.cpp in Node, through the stdio door: ``node/llama_cpp.mjs`` is the child."""
+"""node-llama-cpp, llama.cpp in Node, on the stdio door: ``node/llama_cpp.mjs`` is the child."""
 
 from __future__ import annotations
 
