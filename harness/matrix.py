@@ -37,6 +37,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     named : FaultClass or None
         The class of fault that the verdict names.
     message : str
+        Empty for PASS.
     """
 
     decoder: str
@@ -118,7 +119,7 @@ def _cell(row: Row, name: str) -> Cell:
         status=verdict.status,
         seconds=round(time.perf_counter() - begin, 3),
         named=verdict.fault_class,
-        message=verdict.message,
+        message="" if verdict.passed else verdict.message,
     )
 
 

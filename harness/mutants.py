@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,13 @@ from harness.matrix import CONTROLS, MUTANTS, Cell, Row
 from harness.verdict import Status
 from reference_impl.controls import CONTROLS as RIGHT
 from reference_impl.mutants import MUTANTS as WRONG
+
+
+class _Document(msgspec.Struct):
+    """The JSON file, as far as it is read again; it also says where the cells came from."""
+
+    cells: list[Cell]
+
 
 SYMBOLS = {
     Status.FAIL: "X",
@@ -39,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     known = items(options.profile)
     try:
+        if options.resume and not options.json:
+            raise ValueError("--resume needs --json FILE, whose rows it keeps")
         known_checks = {name for item in known for name in (item.suite, item.check, str(item))}
         checks = _known(options.checks, known_checks, "check")
         names = _known(options.names, {*WRONG, *RIGHT}, "mutant or control")
@@ -50,11 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     chosen = [item for item in known if not checks or matrix.matches(item, checks)]
     rows = [_row(name, chosen, options) for name in names or [*WRONG, *RIGHT]]
-    found = matrix.run_all(rows, options.jobs)
-    cells = list(tqdm(found, total=len(rows), unit="decoder", disable=None))
+    done = _read_json(options.json) if options.resume else {}
+    missing = [row for row in rows if not _whole(row, done.get(row.decoder, []))]
+    found = matrix.run_all(missing, options.jobs)
+    for row in tqdm(found, total=len(missing), unit="decoder", disable=None):
+        done[row[0].decoder] = row
+        if options.json:
+            _write_json(options.json, done)
+    cells = [done[row.decoder] for row in rows]
     print(render(cells, "simple"))
-    if options.json:
-        _write_json(options.json, cells)
     if options.markdown:
         Path(options.markdown).write_text(render(cells, "github") + "\n")
     return int(any(wrong(row) for row in cells))
@@ -74,7 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", default="smoke", choices=PROFILES, help="how much each check spends")
     add("--full", action="store_true", help="every check on every mutant, not until it is killed")
     add("--jobs", type=int, default=1, metavar="N", help="decoders at a time")
-    add("--json", metavar="FILE", help="write all cells")
+    add("--json", metavar="FILE", help="write all cells, after each decoder")
+    add("--resume", action="store_true", help="do not run again what is in the JSON file")
     add("--markdown", metavar="FILE", help="write the table")
     return parser
 
@@ -144,12 +158,28 @@ def render(rows: Sequence[Sequence[Cell]], style: str) -> str:
     return "\n".join(lines)
 
 
-def _write_json(path: str, rows: Sequence[Sequence[Cell]]) -> None:
-    document = {
-        **msgspec.to_builtins(record.provenance()),
-        "cells": msgspec.to_builtins([cell for row in rows for cell in row]),
-    }
-    Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+def _whole(row: Row, cells: Sequence[Cell]) -> bool:
+    """Whether these are all cells of a row."""
+    killed = row.until_killed and any(cell.kills for cell in cells)
+    return bool(cells) and (killed or {cell.item for cell in cells} >= set(row.items))
+
+
+def _read_json(path: str) -> dict[str, list[Cell]]:
+    """Rows of an earlier run, by decoder; none where there was no such run."""
+    text = Path(path).read_bytes()  # which is there, if empty: that it can be written was tried
+    found: dict[str, list[Cell]] = {}
+    for cell in msgspec.json.decode(text, type=_Document).cells if text else []:
+        found.setdefault(cell.decoder, []).append(cell)
+    return found
+
+
+def _write_json(path: str, rows: Mapping[str, Sequence[Cell]]) -> None:
+    """All rows so far, or what was there before: never a part of a file."""
+    cells = [cell for row in rows.values() for cell in row]
+    document = {**record.provenance(), "cells": cells}
+    fresh = Path(f"{path}.new")
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+    fresh.replace(path)
 
 
 if __name__ == "__main__":

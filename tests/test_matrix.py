@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def test_a_survivor_and_a_killed_control_are_told() -> None:
         (["acept_all"], "unknown mutant or control 'acept_all': near are accept_all"),
         (["--checks", "greedy.identty"], "unknown check 'greedy.identty': near are greedy.iden"),
         (["--json", "/dev/null/matrix.json"], "cannot write --json"),
+        (["--resume"], "--resume needs --json FILE"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -95,6 +97,27 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     assert [c["status"] for c in cells] == ["ERROR", "PASS"]
     assert gallery.seen(written) == {"answers_nothing": ["smoke.wired"], "near_ties": []}
     assert mutants.main(["no_rollback", "--checks", "smoke.wired", "--jobs", "2"]) == 1
+
+
+def test_rows_that_are_there_are_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "matrix.json"
+    asked: list[str] = []
+
+    def run_all(rows: Sequence[Row], jobs: int) -> Iterator[list[Cell]]:
+        asked.extend(row.decoder.partition(":")[2] for row in rows)
+        for row in rows:
+            yield [cell(row.decoder, Status.FAIL, item) for item in row.items]
+
+    monkeypatch.setattr(mutants.matrix, "run_all", run_all)
+    again = ["--checks", "smoke", "--full", "--json", str(file), "--resume"]
+    mutants.main(["accept_all", *again])
+    mutants.main(["accept_all", "over_accept", *again])
+    assert asked == ["accept_all", "over_accept"]
+    assert set(gallery.seen(file)) == {"accept_all", "over_accept"}
+    mutants.main(["accept_all", "--full", "--json", str(file), "--resume"])  # more items
+    assert asked == ["accept_all", "over_accept", "accept_all"]
 
 
 def test_the_gallery_names_every_mutant() -> None:

@@ -1,4 +1,4 @@
-"""transformers' own ``generate``: plain, with an assistant model, with prompt lookup.
+"""transformers' own ``generate``: plain, with an assistant model, early exit, prompt lookup.
 
 Batch 1, as transformers' assisted generation is; its randomness is torch's global generator.
 ``stop`` is not declared: stopping criteria are asked once a round, after a whole block was
@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from harness.contract import Completion, Request, Round, validate
@@ -92,11 +93,15 @@ def _seeded(seed: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _calls_of(model: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
-    """Collect (tokens already cached, tokens fed) of every call of a model."""
+def _calls_of(model: PreTrainedModel) -> Iterator[list[tuple[int, int]]]:
+    """Collect (tokens already cached, tokens fed) of every call of a whole model."""
     calls: list[tuple[int, int]] = []
+    config = model.config.get_text_config()
+    layers = config.num_hidden_layers
 
     def note(_: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if config.num_hidden_layers < layers:
+            return  # early exit: it drafts
         cache = named.get("cache") or named.get("past_key_values")  # renamed in 5.2x
         ids = named["input_ids"] if "input_ids" in named else inputs[0]
         calls.append((cache.get_seq_length() if cache is not None else 0, ids.shape[1]))
@@ -137,13 +142,29 @@ def _sampling(request: Request) -> dict[str, Any]:
 
 def assisted(pair: ModelPair) -> TransformersDecoder:
     """Assisted generation with the pair's draft, K fixed, no confidence threshold."""
+    return TransformersDecoder(
+        pair, lambda request: {"assistant_model": fixed_k(pair.draft, request)}
+    )
+
+
+def fixed_k(assistant: PreTrainedModel, request: Request) -> PreTrainedModel:
+    """The assistant, told to draft as many tokens as the request says."""
+    config = assistant.generation_config
+    config.num_assistant_tokens = request.draft_tokens
+    config.num_assistant_tokens_schedule = "constant"
+    config.assistant_confidence_threshold = 0.0
+    return assistant
+
+
+def early_exit(pair: ModelPair, layers: int = 1) -> TransformersDecoder:
+    """Assisted generation with the target's own first layers as the draft."""
+    most = int(pair.target.config.get_text_config().num_hidden_layers)
+    if not 1 <= layers < most:
+        raise ValueError(f"layers is {layers}: this target exits after 1 to {most - 1}")
 
     def speculation(request: Request) -> dict[str, Any]:
-        draft = pair.draft.generation_config
-        draft.num_assistant_tokens = request.draft_tokens
-        draft.num_assistant_tokens_schedule = "constant"
-        draft.assistant_confidence_threshold = 0.0
-        return {"assistant_model": pair.draft}
+        fixed_k(pair.target, request)
+        return {"assistant_early_exit": layers}
 
     return TransformersDecoder(pair, speculation)
 
