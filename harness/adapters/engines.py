@@ -152,4 +152,8 @@ ENGINES: Mapping[str, Engine | Program] = {
         name: Engine(f"harness.adapters.peers.{factory}", f"peers-transformers-{version}")
         for name, (factory, version) in PEERS.items()
     },
+    "openvino-draft": Engine("harness.adapters.openvino:draft", "openvino"),
+    "openvino-lookup": Engine("harness.adapters.openvino:lookup", "openvino"),
+    "ort-draft": Engine("harness.adapters.onnxruntime_genai:draft", "onnxruntime-genai"),
+    "ort-ngram": Engine("harness.adapters.onnxruntime_genai:ngram", "onnxruntime-genai"),
 }
