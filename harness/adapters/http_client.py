@@ -35,7 +35,7 @@ class Server:
     Parameters
     ----------
     url : str
-        What the paths of the API are appended to.
+        What the paths of the API are appended to; OpenAI's clients count a ``/v1`` in.
     timeout : float
         Seconds that one request may take, pauses and retries included.
     token : str
@@ -43,7 +43,7 @@ class Server:
     """
 
     def __init__(self, url: str, timeout: float, token: str = "") -> None:
-        self.url, self._timeout = url.rstrip("/"), timeout
+        self.url, self._timeout = url.rstrip("/").removesuffix("/v1"), timeout
         self._client = httpx2.Client(
             timeout=timeout,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -67,16 +67,15 @@ class Server:
         """
         deadline = time.monotonic() + self._timeout
         with self._open(path, body, deadline) as response:
-            for line in self._until(deadline, response.iter_lines()):
-                name, _, data = line.partition(":")
-                if name == "error" or data.strip() == "[DONE]":
-                    break
-                if name == "data":
-                    yield decode(data.strip().encode(), kind, self._at(path))
-            else:
-                return
-        if name == "error":
-            raise ServerError(f"{self._at(path)}: {data.strip()[:SHOWN]}")
+            # Lines of parts that came in time, not lines that came in time: one may never end.
+            for line in _lines(self._until(deadline, response.iter_bytes())):
+                name, _, data = line.partition(b":")
+                if data.strip() == b"[DONE]":
+                    return
+                if name == b"error":
+                    raise ServerError(f"{self._at(path)}: {_message(data)}")
+                if name == b"data":
+                    yield decode(data.strip(), kind, self._at(path))
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -123,6 +122,14 @@ class Server:
             if time.monotonic() > deadline:
                 raise httpx2.ReadTimeout("the answer goes on for too long")
             yield part
+
+
+def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines, whatever parts they come in."""
+    rest = b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        yield from whole
 
 
 @contextmanager
