@@ -364,6 +364,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.faults:
             self.server.faults.popleft()(self)
             return
+        if refused := {name for name in self.server.refuses if body.get(name)}:
+            self.send(400, {"error": {"message": f"{sorted(refused)} with speculation"}})
+            return
         if shape.known and (unknown := body.keys() - shape.known):
             self.send(400, {"message": f"extra fields: {sorted(unknown)}", "code": 400})
             return
@@ -429,6 +432,8 @@ class ShapeServer(ThreadingHTTPServer):
         What happens to the next generations in place of an answer.
     asked : list
         Bodies of generations.
+    refuses : set
+        Fields that it takes only with a value that means nothing.
     cancelled : Event
         Set when a client closes a stream.
     """
@@ -443,6 +448,7 @@ class ShapeServer(ThreadingHTTPServer):
         self._name = decoder
         self.faults: deque[Callable[[Handler], None]] = deque()
         self.asked: list[Json] = []
+        self.refuses: set[str] = set()
         self.cancelled = threading.Event()
         self.lock = threading.Lock()
         self.decoder = functools.cache(self._decoder)

@@ -17,6 +17,7 @@ from harness.adapters import load_decoder
 from harness.adapters.http import HttpDecoder, endpoint
 from harness.adapters.http_apis import APIS
 from harness.adapters.http_apis.llama_cpp import LARGEST_SEED, unmistakable
+from harness.adapters.http_apis.vllm import Vllm
 from harness.checks import batching, greedy, logprobs, metrics, smoke, streaming
 from harness.checks.budget import PROFILES
 from harness.checks.subject import Subject
@@ -234,3 +235,13 @@ def test_a_biased_token_is_banned_by_each_api_s_own_means(
 )
 def test_texts_that_may_stand_for_ids(texts: list[str], answer: bool) -> None:
     assert unmistakable(texts) is answer
+
+
+@pytest.mark.parametrize("arm", ["speculative", "plain"])
+def test_what_either_server_refuses_is_not_declared(arm: str) -> None:
+    """As vLLM refuses some parameters where it speculates."""
+    with ShapeServer("vllm") as one, ShapeServer("vllm", speculate=False) as two:
+        picky = one if arm == "speculative" else two
+        picky.refuses = {"min_p", "logit_bias"}
+        found = endpoint(load("tiny"), one.url, api="vllm", plain=two.url)
+        assert Vllm.capabilities - found.capabilities == {"min_p", "logit_bias"}

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import torch
-
-from harness.adapters.http_apis import Api, OwnEosError, api_named
+from harness.adapters.http_apis import Api, api_named
+from harness.adapters.http_checks import check_target, refused
 from harness.adapters.http_client import Server, ServerError, token_of
 from harness.contract import CAPABILITIES, Completion, Request
 from harness.models import ModelPair
 
-CONTROLS = 4  # prompts whose first greedy token says whose it is
-NOISE = 0.05  # of the range of the logits: more than rounding or quantisation moves them
 FIELD = "body."  # options that begin with it are fields of every request
 
 
@@ -115,49 +111,18 @@ def endpoint(
 
     try:
         speculative, other = arm(url), arm(plain) if plain else None
+        declared = set(speculative.capabilities)
         for found in filter(None, (speculative, other)):
             check_target(found)
+            declared -= refused(found)
     except ServerError as error:
         raise ValueError(str(error)) from None
     together = concurrency or speculative.together
-    declared = set(speculative.capabilities)
     declared |= {"plain"} if other else set()
     declared |= {"batch"} if together > 1 else set()
     declared |= {"stream"} if kind.streams else set()
     declared = (declared | _names(also)) - _names(without)
     return HttpDecoder(speculative, other, together, frozenset(declared))
-
-
-def check_target(api: Api) -> None:
-    """Raise ValueError if the server decodes with another model than the pair's target.
-
-    The first token of a greedy answer comes from the prompt alone, before any speculation: most of
-    them must be among the target's best, whatever noise or quantisation there is.
-    """
-    pair = api.pair
-    if "greedy" not in api.capabilities:
-        return
-    strange = []
-    for number in range(CONTROLS):
-        prompt = tuple(random.Random(number).choices(range(pair.vocab_size), k=6))
-        try:
-            answer = api.generate(Request(prompt=prompt, max_new_tokens=1)).tokens
-        except OwnEosError as error:
-            answer = error.tokens
-        with torch.inference_mode():
-            ids = torch.tensor([prompt], device=pair.device)
-            logits = pair.target(ids).logits[0, -1, : pair.vocab_size].float()
-        lowest, highest = logits.aminmax()
-        known = len(answer) == 1 and 0 <= answer[0] < pair.vocab_size
-        if not known or highest - logits[answer[0]] > NOISE * (highest - lowest):
-            strange.append(f"{list(prompt)} by {answer}, the target by [{int(logits.argmax())}]")
-    if len(strange) > CONTROLS / 2:
-        raise ValueError(
-            f"{api.server.url} does not decode with the target of the pair {pair.name}: it answers "
-            f"{strange[0]} (so in {len(strange)} of {CONTROLS} first greedy tokens, before any "
-            "speculation): serve that target, or name what is served by --pair, or by --target "
-            "and --draft"
-        )
 
 
 def _names(text: str) -> set[str]:

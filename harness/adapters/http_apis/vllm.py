@@ -2,8 +2,9 @@
 
 Field names are from vllm/entrypoints/openai/completion/protocol.py of vLLM 0.32. ``token_ids``
 hold the stop id that ended an output, its text does not. Speculation is fixed when the server
-starts: plain decoding is a second server. What ``logprobs`` are of is the server's
-``--logprobs-mode``, by default not the sampling law: they are not declared; with
+starts: plain decoding is a second server. A server that speculates refuses ``min_p`` and
+``logit_bias``; what is refused when the decoder is built is not declared. What ``logprobs`` are of
+is the server's ``--logprobs-mode``, by default not the sampling law: they are not declared; with
 ``processed_logprobs`` say ``also=logprobs``.
 """
 
