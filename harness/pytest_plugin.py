@@ -190,10 +190,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=slow)
     config.stash[_statistical_key] = sum(1 for i in items if i.get_closest_marker("statistical"))
+    from harness.pytest_recorder import full_name
+
     for item in items:
-        if reason := config.stash[_expectations_key].skip(item.nodeid):
+        name = full_name(item)
+        if reason := config.stash[_expectations_key].skip(name):
             item.add_marker(pytest.mark.skip(reason=reason))
-        if reason := config.stash[_expectations_key].xfail(item.nodeid):
+        if reason := config.stash[_expectations_key].xfail(name):
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 

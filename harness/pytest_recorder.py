@@ -37,6 +37,12 @@ def header(config: pytest.Config, options: Mapping[str, str]) -> record.Header:
     )
 
 
+def full_name(item: pytest.Item | pytest.TestReport) -> str:
+    """The id of an item, with its file: pytest leaves that out of a module that lies elsewhere."""
+    file = Path(item.location[0]).name
+    return f"{file}{item.nodeid}" if item.nodeid.startswith("::") else item.nodeid
+
+
 class Recorder:
     """Collects verdicts in the controlling process, and delivers them as the options ask.
 
@@ -60,16 +66,19 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # Under xdist the items were collected elsewhere: what is used shows here.
-        self.expectations.match(report.nodeid)
+        name = full_name(report)
+        self.expectations.match(name)
         found: dict[str, Any] = dict(report.user_properties)
         if "verdict" in found:
             verdict = msgspec.convert(found["verdict"], Verdict)
-            self._take(report, verdict, found.get("versions", {}))
+            self._take(name, report, verdict, found.get("versions", {}))
 
-    def _take(self, report: pytest.TestReport, verdict: Verdict, versions: dict[str, str]) -> None:
-        # An installed package lies wherever it lies: an item's name begins with its suite.
-        path, colons, name = report.nodeid.partition("::")
-        item = f"suites/{Path(path).name}{colons}{name}"
+    def _take(
+        self, name: str, report: pytest.TestReport, verdict: Verdict, versions: dict[str, str]
+    ) -> None:
+        # An installed package lies wherever it lies: a record's item begins with its suite.
+        path, colons, test = name.partition("::")
+        item = f"suites/{Path(path).name}{colons}{test}"
         row = record.VerdictRow(
             decoder=self.config.getoption("decoder"),
             item=item,

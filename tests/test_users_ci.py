@@ -217,15 +217,19 @@ def test_a_right_decoder_where_the_plugin_is_named_as_well(
     elsewhere: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p harness.pytest_plugin\n")
+    (tmp_path / "skips.txt").write_text("test_smoke.py::test_absent*  # not there\n")
     done = elsewhere(
         *("--pyargs", "suites.test_smoke", "--decoder", "mine:build", "--format", "github"),
-        *("--badge", "badge.json"),
+        *("--badge", "badge.json", "--results", "record.jsonl", "--skips-file", "skips.txt"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "decoder: mine:build\n" in done.stdout
     assert "# Conformance of mine:build\n" in done.stdout
     assert "::error" not in done.stdout
     assert json.loads((tmp_path / "badge.json").read_text())["message"] == "1 PASS (smoke)"
+    [row] = record.read(tmp_path / "record.jsonl").verdicts
+    assert row.item == "suites/test_smoke.py::test_wired[tiny]"
+    assert "stale entry, matches no item of this run: test_smoke.py::test_absent*" in done.stdout
 
 
 def test_other_runs_of_pytest_are_left_alone(
