@@ -130,7 +130,7 @@ def finite_answer(completion: Completion) -> Completion:
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema of both directions."""
+    """JSON Schema of a line, in either direction."""
     (to_child, from_child), components = msgspec.json.schema_components(
         (ToChild, FromChild), ref_template="#/$defs/{name}"
     )
@@ -139,8 +139,8 @@ def schema() -> dict[str, Any]:
         "title": f"Speculative decoder on stdio, protocol version {VERSION}",
         "description": "One JSON object a line. toChild is what the harness writes to the "
         "decoder's stdin, fromChild what the decoder writes to its stdout.",
-        "properties": {"toChild": to_child, "fromChild": from_child},
-        "$defs": components,
+        "anyOf": [{"$ref": "#/$defs/toChild"}, {"$ref": "#/$defs/fromChild"}],
+        "$defs": {"toChild": to_child, "fromChild": from_child, **components},
     }
 
 

@@ -25,6 +25,7 @@ class Decoder {
     this.target = target;
     this.draft = drafts === "model" ? draft : null;
     this.seeds = seeds;
+    if (drafts === "model") this.capabilities.push("model_draft");
     if (penalties) this.capabilities.push("penalties");
   }
 
