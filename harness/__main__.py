@@ -10,6 +10,9 @@ COMMANDS = {
     "python -m harness.report": "measure speedup and losslessness of decoders, and write a report",
     "python -m harness.report --from FILE": "render a record that was written before",
     "pytest suites/": "judge a decoder: the conformance suites",
+    "python -m harness.report --conformance": "the table of what the suites said of many decoders",
+    "python -m harness.new_decoder NAME": "write an adapter to begin with (docs/your-decoder.md)",
+    "ci/third_party NAME": "install a third party's decoder, and judge it",
     "python -m harness.mutants": "the kill matrix: which check catches which known-wrong decoder",
     "python -m harness.gallery": "the known-wrong decoders as Markdown (docs/faults.md)",
     "python -m harness.bench.throughput": "tokens per second of batched sampling on a tiny pair",
@@ -21,6 +24,7 @@ def main() -> None:
     """Print the commands, and the decoders and pairs that they know."""
     from harness import __version__, smollm2
     from harness.adapters import BUILT_IN, GROUP
+    from harness.adapters.engines import ENGINES
     from harness.models import TINY_PAIRS
 
     installed = {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
@@ -36,6 +40,8 @@ def main() -> None:
     _print("commands (each has --help)", COMMANDS)
     _print("decoders", {name: _summary(path) for name, path in sorted(decoders.items())})
     print("  your own: --decoder package.module:factory, with factory(pair, **options) -> Decoder")
+    print('            "cmd: COMMAND" for a child process on stdio, or the URL of a server')
+    _print("third parties' engines", {name: e.environment for name, e in ENGINES.items()})
     _print("model pairs", pairs)
     print("  your own: --target PATH_OR_ID --draft PATH_OR_ID")
 

@@ -327,8 +327,10 @@ def test_the_committed_records_are_what_the_readme_shows(
     assert main(["--conformance", "--format", "markdown"]) == 0
     printed = capsys.readouterr().out
     readme = (ROOT / "README.md").read_text()
-    tables = [line for line in printed.splitlines() if line.startswith("|")]
-    assert len(tables) >= 2 * len(records)
-    for line in tables:
-        assert line in readme
+    first = printed.partition("## By suite")[0]  # a line a decoder; the matrix is too wide for it
+    lines = [line for line in first.splitlines() if line.startswith("|")]
+    assert len(lines) >= len(records) + 2
+    assert "\n".join(lines) in readme
     assert printed == (ROOT / THIRD_PARTY / "conformance.md").read_text()
+    assert main(["--conformance", "--format", "html"]) == 0
+    assert capsys.readouterr().out == (ROOT / THIRD_PARTY / "conformance.html").read_text()

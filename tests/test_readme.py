@@ -31,6 +31,9 @@ def test_all_commands_are_known_to_these_tests() -> None:
         "ci/report",
         "ci/test",
         "pytest suites/ --decoder my_decoder:build --profile smoke",
+        "ci/third_party --list",
+        "ci/third_party transformers-lookup",  # what it runs is tested in test_third_party.py
+        "python -m harness.report --conformance",
         "pytest suites/test_distribution.py --decoder reference_impl.mutants:over_accept",
     ]
 
@@ -46,7 +49,7 @@ def test_the_decoder_of_the_readme_passes(tmp_path: Path) -> None:
 
 
 def test_the_known_wrong_decoder_of_the_readme_fails() -> None:
-    done = run(sys.executable, "-m", *commands()[3].split(), cwd=ROOT)
+    done = run(sys.executable, "-m", *commands()[6].split(), cwd=ROOT)
     assert done.returncode == 1
     assert "likely fault: drafts are accepted with probability min(1, 1.5 p/q)" in done.stdout
 

@@ -105,7 +105,7 @@ def test_other_doors_end_green(door: list[str], name: str, tmp_path: Path) -> No
     assert shell(door[0], tmp_path).returncode == 0
     done = shell(door[1], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r": [2-9] PASS$", verdicts(done))
+    assert re.search(r": [2-9] PASS", verdicts(done))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from harness.report.standings import (
 )
 
 HOVER = 12  # lines that hovering over a cell shows
-REPRO = 4_000  # characters of a reproduction; the record has it all
+REPRO = 1_500  # characters of a reproduction; the record has it all
 
 
 def html(found: Sequence[Standing]) -> str:
