@@ -19,17 +19,32 @@ from harness.models import ModelPair
 LARGEST_BIAS = 100.0  # of OpenAI, for which it is a ban or an order
 
 
-class Logprobs(msgspec.Struct):
-    """One entry a token."""
+class Token(msgspec.Struct):
+    """A token of the chat API's shape, which llama.cpp has here as well, with an id."""
 
-    token_logprobs: list[float | None] = []
-    tokens: list[str] = []
+    logprob: float | None = None
+    token: str = ""
+    id: int | None = None
+
+
+class Logprobs(msgspec.Struct):
+    """One entry a token: two lists, or one of pairs."""
+
+    token_logprobs: list[float | None] | None = None
+    tokens: list[str] | None = None
+    content: list[Token] | None = None
+
+    def values(self) -> list[float]:
+        """Log probabilities; JSON has no infinity."""
+        found = self.token_logprobs or [token.logprob for token in self.content or ()]
+        return [-math.inf if value is None else value for value in found]
 
 
 class Choice(msgspec.Struct):
     """The answer to a prompt, or what a stream adds to it."""
 
     finish_reason: str | None = None
+    text: str = ""
     token_ids: list[int] | None = None
     logprobs: Logprobs | None = None
 
@@ -83,11 +98,10 @@ class CompletionsApi(Api):
         """The only choice of an answer."""
         choice = self._choice(answer)
         tokens = self.ids(choice)
-        logprobs = None
-        if request.logprobs and choice.logprobs:
-            logprobs = [-math.inf if p is None else p for p in choice.logprobs.token_logprobs]
         return Completion(
-            tokens=tokens, finish_reason=self._reason(request, choice, tokens), logprobs=logprobs
+            tokens=tokens,
+            finish_reason=self._reason(request, choice, tokens),
+            logprobs=choice.logprobs.values() if request.logprobs and choice.logprobs else None,
         )
 
     def piece(self, request: Request, event: Answer, seen: list[int]) -> tuple[list[int], bool]:

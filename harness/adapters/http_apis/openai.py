@@ -3,12 +3,13 @@
 Ids go in; what comes out is text. Text cannot be turned back into ids: another sequence of ids may
 have the same. But ``logprobs.tokens`` has the text of every single token, and those are looked up
 among the texts of the vocabulary. Where two ids have the same text, that answer is an error.
-Servers that write ``token_id:7`` there (vLLM, with ``body.return_tokens_as_token_ids=true``) have
-no such doubt. Fields are those of the API reference at platform.openai.com.
+Servers that write ``token_id:7`` there (vLLM, with ``body.return_tokens_as_token_ids=true``), or
+an ``id`` (llama.cpp), leave no such doubt. Fields are those of the reference at
+platform.openai.com.
 
 There is no way to name EOS ids, nor to go on after the model's own: ``eos`` is not declared. Seeds
-are a best effort, and the law behind ``logprobs`` is not said: say ``also=seed,logprobs`` for a
-server that has both.
+are a best effort, the law behind ``logprobs`` is not said, and streams often come without them: say
+``also=seed,logprobs,stream`` for a server that has all of these.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class OpenAi(CompletionsApi):
     """OpenAI's legacy completions."""
 
     capabilities = frozenset({"greedy", "sampling", "top_p", "logit_bias"})
+    streams = False
     together = 1  # whether requests are decoded together is not said
 
     def __init__(
         self, server: Server, pair: ModelPair, model: str, fields: Mapping[str, Any]
     ) -> None:
         super().__init__(server, pair, model, fields)
-        self.versions = {"model": self.model}  # no more is said
+        self.versions = {"model": self.model.rpartition("/")[2]}  # no more is said
 
     def body(self, request: Request) -> dict[str, Any]:
         """``logprobs`` is asked of every request, for its tokens."""
@@ -44,14 +46,17 @@ class OpenAi(CompletionsApi):
 
     def ids(self, choice: Choice) -> list[int]:
         """Ids of the texts of single tokens."""
-        if choice.logprobs is None:
-            if choice.finish_reason:  # the end of a stream
-                return []
-            raise ServerError(
-                f"{self.server.url}: the answer has no logprobs.tokens, and text alone is no ids: "
-                "use the engine's own api="
-            )
-        return [self._id(text) for text in choice.logprobs.tokens]
+        found = choice.logprobs
+        if found and found.content is not None:
+            return [self._id(t.token) if t.id is None else t.id for t in found.content]
+        if found and found.tokens is not None:
+            return [self._id(text) for text in found.tokens]
+        if choice.finish_reason and not choice.text:  # the end of a stream
+            return []
+        raise ServerError(
+            f"{self.server.url}: the answer has no logprobs with single tokens, and text alone is "
+            "no ids: use the engine's own api="
+        )
 
     def _id(self, text: str) -> int:
         if text.startswith(MARK):
