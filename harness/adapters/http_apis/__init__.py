@@ -56,6 +56,8 @@ class Api(ABC):
     ----------
     capabilities : frozenset of str
         Without ``plain``, ``batch`` and ``stream``, which are the decoder's to say.
+    doubtful : frozenset of str
+        Those that a server may refuse, of which it is asked when the decoder is built.
     versions : dict of str to str
     together : int
         Requests that the server decodes at a time, as far as it says.
@@ -67,6 +69,7 @@ class Api(ABC):
     streams: ClassVar[bool] = True
 
     capabilities: frozenset[str]
+    doubtful: frozenset[str] = frozenset()
     versions: dict[str, str]
     together: int = 8
 

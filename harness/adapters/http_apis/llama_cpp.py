@@ -47,7 +47,6 @@ class Answer(msgspec.Struct):
     tokens: list[int]
     stop: bool = True
     stop_type: str = "none"
-    stopping_word: str = ""
     timings: Timings | None = None
     completion_probabilities: list[Probability] = []
 
@@ -163,7 +162,8 @@ class LlamaCpp(Api):
         if answer.stop_type == "limit":
             return "length"
         if answer.stop_type == "word":
-            return "eos" if answer.stopping_word in map(self._text, _each(request.eos)) else "stop"
+            # Of two texts that end here, the server names the one that begins first.
+            return "eos" if tokens[-1:] and tokens[-1] in request.eos else "stop"
         if answer.stop_type != "eos":
             raise ServerError(f"{self.server.url}: an output ends by {answer.stop_type!r}")
         if not tokens or tokens[-1] not in request.eos:
@@ -201,10 +201,6 @@ def unmistakable(texts: Sequence[str]) -> bool:
     elsewhere = {character for text in texts for character in text[1:-1]}
     alone = first.isdisjoint(last) and elsewhere.isdisjoint(first | last)
     return alone and all(len(text) > 1 for text in texts)
-
-
-def _each(ids: Sequence[int]) -> list[tuple[int]]:
-    return [(token,) for token in ids]
 
 
 def _log(probability: Probability) -> float:

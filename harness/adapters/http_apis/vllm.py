@@ -2,8 +2,8 @@
 
 Field names are from vllm/entrypoints/openai/completion/protocol.py of vLLM 0.32. ``token_ids``
 hold the stop id that ended an output, its text does not. Speculation is fixed when the server
-starts: plain decoding is a second server. A server that speculates refuses ``min_p`` and
-``logit_bias``; what is refused when the decoder is built is not declared. What ``logprobs`` are of
+starts: plain decoding is a second server. One that speculates refuses ``min_p`` and ``logit_bias``:
+they are declared where neither server does. What ``logprobs`` are of
 is the server's ``--logprobs-mode``, by default not the sampling law: they are not declared; with
 ``processed_logprobs`` say ``also=logprobs``.
 """
@@ -36,6 +36,8 @@ class Vllm(CompletionsApi):
             "seed",
         }
     )
+
+    doubtful = frozenset({"min_p", "logit_bias"})
 
     def __init__(
         self, server: Server, pair: ModelPair, model: str, fields: Mapping[str, Any]
