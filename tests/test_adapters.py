@@ -12,7 +12,8 @@ from hypothesis import given
 from strategies import GREEDY, examples, requests
 
 from harness.adapters import BUILT_IN, GROUP, DecoderError, decoder_names, load_decoder
-from harness.adapters.transformers import assisted, prompt_lookup
+from harness.adapters.transformers import assisted, early_exit, prompt_lookup
+from harness.adapters.transformers_universal import universal
 from harness.contract import CAPABILITIES, Completion, Request, Sampling
 from harness.models import ModelPair, load_pair
 from reference_impl import autoregressive
@@ -133,7 +134,7 @@ def results(completions: list[Completion]) -> list[tuple[list[int], str]]:
     return [(c.tokens, c.finish_reason) for c in completions]
 
 
-@pytest.mark.parametrize("factory", [assisted, prompt_lookup])
+@pytest.mark.parametrize("factory", [assisted, early_exit, universal, prompt_lookup])
 @pytest.mark.parametrize("name", ["tiny", "tiny-bad"])
 def test_transformers_greedy_is_plain_decoding(name: str, factory: type) -> None:
     """With EOS, stop sequences, bias and least length, speculating or not."""
@@ -162,6 +163,25 @@ def test_only_the_request_says_what_ends_it(speculate: bool) -> None:
 def test_a_bias_may_be_a_whole_number() -> None:
     request = Request(prompt=(1,), max_new_tokens=3, sampling=Sampling(logit_bias={3: 50}))
     assert assisted(load("tiny")).generate([request])[0].tokens == [3, 3, 3]
+
+
+def test_early_exit_counts_no_drafting_as_rounds() -> None:
+    request = Request(prompt=(3, 4, 5, 6), max_new_tokens=24, draft_tokens=4)
+    (completion,) = early_exit(load("tiny")).generate([request])
+    assert completion.rounds is not None
+    assert sum(r.accepted + 1 for r in completion.rounds) == 24
+    assert completion.rounds[0].drafted == 4
+    with pytest.raises(ValueError, match="exits after 1 to 1"):
+        early_exit(load("tiny"), layers=2)
+
+
+def test_another_tokenizer_has_other_ids_for_the_same_words() -> None:
+    """The same draft: where all goes well, as much is accepted."""
+    request = Request(prompt=(3, 4, 5, 6), max_new_tokens=24, draft_tokens=4)
+    same, other = (make(load("tiny")).generate([request])[0] for make in (assisted, universal))
+    assert same.tokens == other.tokens
+    assert other.rounds is not None
+    assert sum(r.accepted for r in other.rounds) > 0
 
 
 def test_transformers_repeats_itself_with_a_seed() -> None:

@@ -21,16 +21,24 @@ from harness.models import ModelPair
 SEED = 1
 
 
-def universal(pair: ModelPair) -> TransformersDecoder:
-    """Assisted generation with the pair's draft, whose tokenizer is another one."""
+def universal(pair: ModelPair, shared: bool = False) -> TransformersDecoder:
+    """Assisted generation with the pair's draft, whose tokenizer is another one.
+
+    Parameters
+    ----------
+    shared : bool
+        Whether greedy and sampled calls share one assistant. In transformers 5.24 the first sampled
+        call prunes its head for good, after which greedy calls fail (docs/findings.md).
+    """
     order = torch.randperm(pair.vocab_size, generator=torch.Generator().manual_seed(SEED)).tolist()
-    draft = _renumbered(pair.draft, order)
+    greedy = _renumbered(pair.draft, order)
+    sampling = greedy if shared else _renumbered(pair.draft, order)
     target_tokenizer = _words(range(pair.vocab_size))
     draft_tokenizer = _words([*order, pair.vocab_size])  # a word that the target does not know
 
     def speculation(request: Request) -> dict[str, Any]:
         return {
-            "assistant_model": fixed_k(draft, request),
+            "assistant_model": fixed_k(greedy if request.sampling.greedy else sampling, request),
             "tokenizer": target_tokenizer,
             "assistant_tokenizer": draft_tokenizer,
         }
