@@ -48,6 +48,8 @@ class LlamaServers:
         Requests that a server decodes together.
     timeout : float
         Seconds that one request may take.
+    without : str
+        Capabilities that are not declared, so that the others can be looked at: ``logprobs``.
 
     Attributes
     ----------
@@ -56,7 +58,12 @@ class LlamaServers:
     """
 
     def __init__(
-        self, pair: ModelPair, speculation: Speculation, slots: int = 4, timeout: float = 300
+        self,
+        pair: ModelPair,
+        speculation: Speculation,
+        slots: int = 4,
+        timeout: float = 300,
+        without: str = "",
     ) -> None:
         if slots < 1:
             raise ValueError(f"slots is {slots}: at least 1")
@@ -77,7 +84,8 @@ class LlamaServers:
             raise
         self.versions = api.versions
         together = {"batch"} if slots > 1 else set()
-        self.capabilities = api.capabilities | {"plain", "stream"} | together
+        declared = api.capabilities | {"plain", "stream"} | together
+        self.capabilities = declared - set(without.split(","))
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Let the servers decode all requests, one after the other, each as many as it has slots.
@@ -167,14 +175,22 @@ def binary() -> Path:
 
 
 def draft(
-    pair: ModelPair, sampling: str = "greedy", slots: int = 4, timeout: float = 300
+    pair: ModelPair,
+    sampling: str = "greedy",
+    slots: int = 4,
+    timeout: float = 300,
+    without: str = "",
 ) -> LlamaServers:
     """With the pair's draft, whose tokens are its argmax or drawn (``probabilistic``)."""
-    return LlamaServers(pair, lambda k: _draft(pair, k, sampling), slots, timeout)
+    return LlamaServers(pair, lambda k: _draft(pair, k, sampling), slots, timeout, without)
 
 
 def synthetic(
-    pair: ModelPair, rate: float = 0.7, slots: int = 4, timeout: float = 300
+    pair: ModelPair,
+    rate: float = 0.7,
+    slots: int = 4,
+    timeout: float = 300,
+    without: str = "",
 ) -> LlamaServers:
     """Wrong on purpose: accepts drafts by chance, whatever the target thinks of them."""
     return LlamaServers(
@@ -185,6 +201,7 @@ def synthetic(
         ],
         slots,
         timeout,
+        without,
     )
 
 
@@ -197,7 +214,12 @@ def _draft(pair: ModelPair, k: int, sampling: str) -> list[str]:
 
 
 def ngram(
-    pair: ModelPair, kind: str = "simple", n: int = 2, slots: int = 4, timeout: float = 300
+    pair: ModelPair,
+    kind: str = "simple",
+    n: int = 2,
+    slots: int = 4,
+    timeout: float = 300,
+    without: str = "",
 ) -> LlamaServers:
     """Without a draft: tokens that followed the last ``n`` before.
 
@@ -208,7 +230,7 @@ def ngram(
         ``simple``, ``map-k``, ``map-k4v``, ``mod``, or ``cache``, which takes neither K nor ``n``.
     n : int
         Tokens that have to be the same.
-    slots, timeout
+    slots, timeout, without
         See ``LlamaServers``.
     """
     arguments: dict[str, Speculation] = {
@@ -226,5 +248,9 @@ def ngram(
     if kind not in arguments:
         raise ValueError(f"unknown kind {kind!r}: known are {', '.join(sorted(arguments))}")
     return LlamaServers(
-        pair, lambda k: ["--spec-type", f"ngram-{kind}", *arguments[kind](k)], slots, timeout
+        pair,
+        lambda k: ["--spec-type", f"ngram-{kind}", *arguments[kind](k)],
+        slots,
+        timeout,
+        without,
     )
