@@ -104,7 +104,8 @@ class OrtDecoder:
         from onnxruntime_genai import Config, Model
 
         config = Config(str(directory))
-        config.overlay(json.dumps({"model": {"eos_token_id": list(eos)}}))
+        # It takes a pad id in a prompt for padding: none of a request's is one.
+        config.overlay(json.dumps({"model": {"eos_token_id": list(eos), "pad_token_id": -1}}))
         return Model(config)
 
 

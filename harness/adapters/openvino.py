@@ -1,7 +1,8 @@
 """OpenVINO GenAI's continuous batching: plain, with a draft model, with prompt lookup.
 
 Two pipelines, one that speculates and one that cannot; both take ids. ``stop`` is not declared:
-stop strings are looked for in text. Log probabilities are the engine's own, one a token.
+stop strings are looked for in text. Nor are ``logprobs``, unless they are asked for: the engine's
+are before penalties, temperature and filters, which is the contract's at temperature 0 alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ _CAPABILITIES = frozenset(
         "eos",
         "seed",
         "batch",
-        "logprobs",
         "stream",
         "plain",
         "validates",
@@ -51,15 +51,20 @@ class OpenvinoDecoder:
         Longest n-gram that prompt lookup matches; 0 takes the pair's draft.
     precision : str
         ``f32``, or ``default`` for what the engine chooses on this machine.
+    logprobs : str
+        ``none``; ``tokens`` for those that the engine gives of each token; ``score`` for what
+        each adds to the engine's score of the text, which is the sum of them all.
     """
 
-    def __init__(self, pair: OnDisk, max_ngram: int, precision: str) -> None:
+    def __init__(self, pair: OnDisk, max_ngram: int, precision: str, logprobs: str) -> None:
         if precision not in ("f32", "default"):
             raise ValueError(f"precision is {precision!r}: f32 or default")
-        self._pair, self._max_ngram = pair, max_ngram
+        if logprobs not in ("none", "tokens", "score"):
+            raise ValueError(f"logprobs is {logprobs!r}: none, tokens or score")
+        self._pair, self._max_ngram, self._logprobs = pair, max_ngram, logprobs
         self._ids = itertools.count()
         self.versions = {name: metadata.version(name) for name in ("openvino", "openvino-genai")}
-        self.capabilities = _CAPABILITIES
+        self.capabilities = _CAPABILITIES | (set() if logprobs == "none" else {"logprobs"})
         self._hints = EXACT if precision == "f32" else {}
         if has_attention(pair.file("target", "hf")):
             self._pipelines = {False: self._pipeline({}), True: self._pipeline(self._drafts())}
@@ -76,7 +81,7 @@ class OpenvinoDecoder:
             handles = {i: self._add(pipeline, requests[i]) for i in places}
             while pipeline.has_non_finished_requests():
                 pipeline.step()
-            completions |= {i: _completion(requests[i], handles[i]) for i in places}
+            completions |= {i: self._completion(requests[i], handles[i]) for i in places}
         return [completions[i] for i in range(len(requests))]
 
     def stream(self, request: Request) -> Iterator[list[int]]:
@@ -109,6 +114,23 @@ class OpenvinoDecoder:
         prompt = Tensor(np.array([request.prompt], dtype=np.int64))
         return pipeline.add_request(next(self._ids), prompt, config)
 
+    def _completion(self, request: Request, handle: Any) -> Completion:
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        score = 0.0
+        reason: FinishReason = "length"
+        while handle.can_read():
+            output = _read(handle)
+            tokens += output.generated_ids
+            logprobs += output.generated_log_probs
+            if self._logprobs == "score" and logprobs:
+                logprobs[-1] = added(output.score - score, output.generated_log_probs)
+                score = output.score
+            reason = "eos" if output.finish_reason.name == "STOP" else "length"
+        return Completion(
+            tokens=tokens, finish_reason=reason, logprobs=logprobs if request.logprobs else None
+        )
+
     def _pipeline(self, speculation: dict[str, Any]) -> Any:
         from openvino_genai import ContinuousBatchingPipeline, SchedulerConfig
 
@@ -136,7 +158,7 @@ def arguments(request: Request, vocab_size: int) -> dict[str, Any]:
         "do_sample": not s.greedy,
         "eos_token_id": ends[0],
         "stop_token_ids": set(ends),
-        "min_new_tokens": s.min_new_tokens,
+        "min_new_tokens": min(s.min_new_tokens, request.max_new_tokens),
         "repetition_penalty": s.repetition_penalty,
         "presence_penalty": s.presence_penalty,
         "frequency_penalty": s.frequency_penalty,
@@ -151,18 +173,9 @@ def arguments(request: Request, vocab_size: int) -> dict[str, Any]:
     return found
 
 
-def _completion(request: Request, handle: Any) -> Completion:
-    tokens: list[int] = []
-    logprobs: list[float] = []
-    reason: FinishReason = "length"
-    while handle.can_read():
-        output = _read(handle)
-        tokens += output.generated_ids
-        logprobs += output.generated_log_probs
-        reason = "eos" if output.finish_reason.name == "STOP" else "length"
-    return Completion(
-        tokens=tokens, finish_reason=reason, logprobs=logprobs if request.logprobs else None
-    )
+def added(score: float, logprobs: Sequence[float]) -> float:
+    """What the last token of a step adds to the score, beyond what those before it explain."""
+    return score - sum(logprobs[:-1])
 
 
 def _read(handle: Any) -> Any:
@@ -170,11 +183,13 @@ def _read(handle: Any) -> Any:
     return output
 
 
-def draft(pair: OnDisk, precision: str = "f32") -> OpenvinoDecoder:
+def draft(pair: OnDisk, precision: str = "f32", logprobs: str = "none") -> OpenvinoDecoder:
     """Drafts from the pair's draft."""
-    return OpenvinoDecoder(pair, 0, precision)
+    return OpenvinoDecoder(pair, 0, precision, logprobs)
 
 
-def lookup(pair: OnDisk, max_ngram: int = 3, precision: str = "f32") -> OpenvinoDecoder:
+def lookup(
+    pair: OnDisk, max_ngram: int = 3, precision: str = "f32", logprobs: str = "none"
+) -> OpenvinoDecoder:
     """Drafts that continue the latest tokens as they went on before."""
-    return OpenvinoDecoder(pair, max_ngram, precision)
+    return OpenvinoDecoder(pair, max_ngram, precision, logprobs)
