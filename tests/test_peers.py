@@ -27,7 +27,6 @@ from harness.adapters.peers.base import (
 )
 from harness.adapters.peers.core_deepinfer import _Recomputing
 from harness.adapters.peers.flashspec import _unpadded
-from harness.adapters.peers.speculative_decoding import _Net
 from harness.contract import CAPABILITIES, Completion, Request
 from harness.models import ModelPair, load_pair
 
@@ -154,16 +153,6 @@ def test_a_seed_is_for_one_request_alone() -> None:
 def test_only_what_fills_a_row_up_is_no_part_of_it() -> None:
     assert _unpadded(torch.tensor([4, -1, 6, -1, -1])) == [4, -1, 6]
     assert _unpadded(torch.tensor([-1, -1])) == []
-
-
-def test_the_form_of_a_net_gives_the_logits_of_the_model(pair: ModelPair) -> None:
-    net, rows = _Net(pair.target), torch.tensor([[0, 0, 5, 9, 33, 2], [7, 1, 4, 4, 60, 3]])
-    start = torch.tensor([2, 0])
-    logits, cache = net(rows[:, :4], return_cache=True, seq_start_pos=start)
-    more, _ = net(rows, return_cache=True, cache=(cache.cached_kvs, None), seq_start_pos=start)
-    assert torch.allclose(logits[0, 2:], pair.target(rows[:1, 2:4]).logits[0], atol=1e-5)
-    assert torch.allclose(more[0], pair.target(rows[:1, 2:]).logits[0, 2:], atol=1e-5)
-    assert torch.allclose(more[1], pair.target(rows[1:]).logits[0, 4:], atol=1e-5)
 
 
 def test_the_form_of_a_recomputing_model_gives_the_same_logits(pair: ModelPair) -> None:

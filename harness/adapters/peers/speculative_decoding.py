@@ -1,53 +1,49 @@
-"""speculative-decoding: its functions over the pair's models, which are given its model's form.
+"""speculative-decoding: its own ``Decoder`` with a Llama's weights. It knows no EOS and no seed.
 
-Its own ``Decoder`` is trained from nothing and no Llama; what is judged is its loop, its rule and
-its alignment of rows, not the mask of that class. It knows no EOS and no seed.
+Attention, rotations, masks, cache and the alignment of rows are the library's; norms, feed-forward
+and head are the Llama's modules in their places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from torch import nn
 
 from harness.adapters.peers.base import GREEDY, SAMPLED, BatchedPeer, completion
 from harness.contract import Completion, Request
-from harness.pair_files import OnDisk
+from harness.pair_files import OnDisk, UnsupportedPairError
 
 
-class _Cache(NamedTuple):
-    cached_kvs: torch.Tensor  # [rows, layers, 2, heads, n, d]
-    embeds: None
+def _decoder(model: Any) -> Any:
+    from speculative_decoding.speculative_decoding import Decoder
 
+    c = model.config
+    if c.model_type != "llama":
+        raise UnsupportedPairError(f"its Decoder can hold a Llama, and no {c.model_type}")
+    heads, groups = c.num_attention_heads, c.num_attention_heads // c.num_key_value_heads
+    made = Decoder(
+        num_tokens=c.vocab_size,
+        dim=c.hidden_size,
+        depth=c.num_hidden_layers,
+        heads=heads,
+        dim_head=c.head_dim,
+    )
 
-class _Net:
-    """A transformers model behind the call that the library makes of a net."""
+    def for_every_head(weight: torch.Tensor) -> torch.Tensor:
+        return weight.unflatten(0, (-1, c.head_dim)).repeat_interleave(groups, 0).flatten(0, 1)
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    def __call__(
-        self, text: torch.Tensor, return_cache: bool, cache: Any = None, seq_start_pos: Any = None
-    ) -> Any:
-        from transformers import DynamicCache
-
-        rows, length = text.shape
-        start = torch.zeros(rows).long() if seq_start_pos is None else seq_start_pos
-        known, seen = DynamicCache(), 0
-        if cache is not None:
-            seen = cache[0].shape[-2]
-            for layer, both in enumerate(cache[0].unbind(1)):
-                known.update(*both.unbind(1), layer)
-        columns = torch.arange(length)
-        output = self._model(
-            text[:, seen:],
-            past_key_values=known,
-            attention_mask=(columns >= start[:, None]).long(),
-            position_ids=(columns - start[:, None]).clamp(min=0)[:, seen:],
-        )
-        kept = [torch.stack([layer.keys, layer.values], 1) for layer in known.layers]
-        return output.logits, _Cache(torch.stack(kept, 1), None)
+    for own, layer in zip(made.layers, model.model.layers, strict=True):
+        attention, llama = own[0], layer.self_attn
+        keys, values = (for_every_head(p.weight) for p in (llama.k_proj, llama.v_proj))
+        attention.to_qkv.weight = nn.Parameter(torch.cat([llama.q_proj.weight, keys, values]))
+        attention.norm, attention.to_out = layer.input_layernorm, llama.o_proj
+        own[1] = nn.Sequential(layer.post_attention_layernorm, layer.mlp)
+    made.token_emb = model.model.embed_tokens
+    made.to_logits = nn.Sequential(model.model.norm, model.lm_head)
+    return made.eval().requires_grad_(False)
 
 
 class SpeculativeDecoding(BatchedPeer):
@@ -58,7 +54,7 @@ class SpeculativeDecoding(BatchedPeer):
 
     def __init__(self, pair: OnDisk) -> None:
         super().__init__(pair)
-        self._nets = _Net(self.target), _Net(self.draft)
+        self._nets = _decoder(self.target), _decoder(self.draft)
 
     def alike(self, request: Request) -> tuple[Any, ...]:
         """All but the ids of the prompt."""
