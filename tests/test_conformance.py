@@ -163,7 +163,7 @@ def test_terminal_and_markdown_have_both_tables() -> None:
         section(standings([made(*MIXED), made(found("PASS", decoder="b"), decoders=["b"])]))
     ]
     text = formats.terminal(document)
-    assert re.search(r"^a +2 PASS, 1 xfail, 1 ERROR, 1 INCONCLUSIVE, 1 UNSUPPORTED ", text, re.M)
+    assert re.search(r"^a +ci +2 PASS, 1 xfail, 1 ERROR, 1 INCONCLUSIVE, 1 UNSUPPORTED ", text, re.M)
     assert re.search(r"^decoder +greedy +distribution +stopping +logprobs$", text, re.M)
     assert re.search(r"^a +2 1x +1\? +1E +-$", text, re.M)
     assert re.search(r"^b +1 +- +- +-$", text, re.M)

@@ -192,14 +192,13 @@ def section(found: Sequence[Standing]) -> Section:
         versions = ", ".join(f"{name} {version}" for name, version in standing.versions.items())
         worst = shortened(finding(standing.worst))
         verdicts = words(standing.rows) + (" (cut short)" if standing.problems else "")
-        lines.append([standing.name, verdicts, worst, versions, standing.date])
+        lines.append([standing.name, standing.profile, verdicts, worst, versions, standing.date])
         matrix.append([standing.name, *(compact(standing.suites.get(s, ())) for s in suites)])
     facts = {
         "decoders": str(len(found)),
-        "profile": ", ".join(dict.fromkeys(s.profile for s in found if s.profile)),
         "machine": "; ".join(dict.fromkeys(s.machine for s in found if s.machine)),
     }
-    columns = ["decoder", "verdicts", "worst finding", "versions", "date"]
+    columns = ["decoder", "profile", "verdicts", "worst finding", "versions", "date"]
     return Section(
         "Conformance",
         [(name, value) for name, value in facts.items() if value],
