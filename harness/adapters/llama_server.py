@@ -32,6 +32,8 @@ SETTINGS = [
     *("--threads", "1", "--threads-batch", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32"),
     *("--no-kv-unified", "--no-context-shift", "--cache-ram", "0"),
 ]
+# The last lines of the log are those of an assertion, not of a debugger that is called for it.
+VARIABLES = {"GGML_NO_BACKTRACE": "1"}
 
 Speculation = Callable[[int], Sequence[str]]
 
@@ -136,7 +138,7 @@ class LlamaServers:
         with self._lock:
             if k not in self._running:
                 command = [*self._command, *(self._speculation(k) if k else ())]
-                server = ServerProcess(command, LISTENING)
+                server = ServerProcess(command, LISTENING, VARIABLES)
                 try:
                     door = Server(server.url, self._timeout)
                     api = api_named("llama.cpp")(door, self._pair, "", {})

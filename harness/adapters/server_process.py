@@ -11,10 +11,10 @@ import subprocess
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
-SHOWN = 12  # last lines of a log
+SHOWN = 5  # last lines of a log
 
 
 class ServerProcess:
@@ -26,6 +26,8 @@ class ServerProcess:
         Has to make the server say in its log, stdout or stderr, where it listens.
     listening : Pattern
         Finds the URL in a line of the log, as its first group.
+    variables : mapping
+        Environment variables beside this process's own.
     timeout : float
         Seconds until it has to listen.
 
@@ -42,7 +44,11 @@ class ServerProcess:
     """
 
     def __init__(
-        self, command: Sequence[str], listening: re.Pattern[str], timeout: float = 120
+        self,
+        command: Sequence[str],
+        listening: re.Pattern[str],
+        variables: Mapping[str, str] | None = None,
+        timeout: float = 120,
     ) -> None:
         self._name = os.path.basename(command[0])
         try:
@@ -53,6 +59,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
+                env={**os.environ, **(variables or {})},
                 start_new_session=True,  # a terminal's Ctrl-C is for the harness, which stops it
             )
         except OSError as error:
