@@ -24,6 +24,7 @@ from harness.report.standings import (
     standings,
     words,
 )
+from harness.third_party import decoders
 from harness.verdict import Status, Verdict
 from tests.test_report import header
 
@@ -163,7 +164,9 @@ def test_terminal_and_markdown_have_both_tables() -> None:
         section(standings([made(*MIXED), made(found("PASS", decoder="b"), decoders=["b"])]))
     ]
     text = formats.terminal(document)
-    assert re.search(r"^a +ci +2 PASS, 1 xfail, 1 ERROR, 1 INCONCLUSIVE, 1 UNSUPPORTED ", text, re.M)
+    assert re.search(
+        r"^a +ci +2 PASS, 1 xfail, 1 ERROR, 1 INCONCLUSIVE, 1 UNSUPPORTED ", text, re.M
+    )
     assert re.search(r"^decoder +greedy +distribution +stopping +logprobs$", text, re.M)
     assert re.search(r"^a +2 1x +1\? +1E +-$", text, re.M)
     assert re.search(r"^b +1 +- +- +-$", text, re.M)
@@ -315,6 +318,18 @@ def test_no_records_is_one_line(
     monkeypatch.chdir(tmp_path)
     assert main(["--conformance"]) == 2
     assert capsys.readouterr().err.startswith(f"error: no records in {THIRD_PARTY}: name them")
+
+
+def test_findings_are_of_decoders_that_there_are_and_links_lead_to_them() -> None:
+    page = (ROOT / "docs" / "findings.md").read_text()
+    titles = re.findall(r"^## (.*)$", page, re.M)
+    anchors = {title.lower().replace(" ", "-").replace(".", "") for title in titles}
+    links = re.findall(r"\(#([^)]*)\)", page)
+    assert links
+    assert set(links) <= anchors
+    for line in re.findall(r"decoders? (`.*?)(?:[.:]|\n\n)", page, re.DOTALL):
+        for name in re.findall(r"`([^`]*)`", line):
+            assert name in decoders(), name
 
 
 def test_the_committed_records_are_what_the_readme_shows(
