@@ -22,7 +22,7 @@ from harness.contract import Completion, Request
 from harness.models import ModelPair
 
 ENVIRONMENT = "llama-cpp"
-MOST = 4  # speculating servers that are kept running, one a K
+MOST = 8  # speculating servers that are kept running, one a K
 FIRST_K = 4  # of the server that shows whether speculation starts at all
 LISTENING = re.compile(r"listening on (http://\S+)")
 
