@@ -57,9 +57,14 @@ def _markdown_section(section: Section) -> str:
     blocks = [f"# {section.title}"]
     blocks.append("\n".join(f"- **{name}**: {escaped(value)}" for name, value in section.facts))
     for table in section.tables:
-        blocks.append(f"## {table.title}\n\n{_table(table, 'github', _struck)}")
+        blocks.append(f"## {table.title}\n\n{markdown_table(table)}")
     blocks += [_markdown_notes(notes) for notes in section.notes]
     return "\n\n".join(blocks)
+
+
+def markdown_table(table: Table) -> str:
+    """A table without its title."""
+    return _table(table, "github", _struck)
 
 
 def _markdown_notes(notes: Notes) -> str:
