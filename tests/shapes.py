@@ -17,7 +17,9 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -56,6 +58,40 @@ def pieces_of(decoder: Decoder, request: Request) -> Iterator[Completion]:
     else:
         for tokens in cast(StreamingDecoder, decoder).stream(request):
             yield Completion(tokens=tokens, finish_reason="length")
+
+
+class Together:
+    """A decoder that decodes together what is asked meanwhile: whoever comes to it decodes for all.
+
+    Parameters
+    ----------
+    decoder : Decoder
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder, self.lock = decoder, threading.Lock()
+        self._waiting: SimpleQueue[tuple[Request, Future[Completion]]] = SimpleQueue()
+
+    def generate(self, request: Request) -> Completion:
+        answer: Future[Completion] = Future()
+        self._waiting.put((request, answer))
+        with self.lock:
+            if not answer.done():
+                self._decode([self._waiting.get() for _ in range(self._waiting.qsize())])
+        return answer.result()
+
+    def _decode(self, waiting: list[tuple[Request, Future[Completion]]]) -> None:
+        try:
+            found = self.decoder.generate([request for request, _ in waiting])
+        except Exception as error:  # any decoder may be behind it
+            if len(waiting) > 1:
+                for one in waiting:
+                    self._decode([one])
+            else:
+                waiting[0][1].set_exception(error)
+            return
+        for (_, answer), completion in zip(waiting, found, strict=True):
+            answer.set_result(completion)
 
 
 class Shape(ABC):
@@ -355,7 +391,7 @@ class Handler(BaseHTTPRequestHandler):
         shape = self.server.shape
         head, _, rest = self.path.removeprefix("/").partition("/")
         name, path = (head, f"/{rest}") if head in TINY_PAIRS else (self.server.pair, self.path)
-        decoder, pair = self.server.decoder(name)
+        together, pair = self.server.decoder(name)
         if path != shape.path:
             facts = shape.facts(path, pair, body)
             self.send(200 if facts else 404, facts or {"error": {"message": "no such path"}})
@@ -372,16 +408,17 @@ class Handler(BaseHTTPRequestHandler):
             return
         plain = {} if self.server.speculate else {"speculate": False}
         request = msgspec.structs.replace(shape.request(body), draft_tokens=K, **plain)
-        with self.server.lock:
-            try:
-                if body.get("stream"):
-                    self.stream(shape.events(body, request, pieces_of(decoder, request)))
-                else:
-                    self.send(200, shape.answer(body, request, decoder.generate([request])[0]))
-            except ValueError as error:
-                self.send(400, {"error": {"code": 400, "message": str(error)}})
-            except Exception as error:  # any decoder may be behind it
-                self.send(500, {"error": {"message": f"{type(error).__name__}: {error}"}})
+        try:
+            if body.get("stream"):
+                with together.lock:
+                    pieces = pieces_of(together.decoder, request)
+                    self.stream(shape.events(body, request, pieces))
+            else:
+                self.send(200, shape.answer(body, request, together.generate(request)))
+        except ValueError as error:
+            self.send(400, {"error": {"code": 400, "message": str(error)}})
+        except Exception as error:  # any decoder may be behind it
+            self.send(500, {"error": {"message": f"{type(error).__name__}: {error}"}})
 
     def send(self, status: int, body: Json | bytes, **headers: str) -> None:
         """A whole answer."""
@@ -439,6 +476,7 @@ class ShapeServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 256
 
     def __init__(
         self, api: str, decoder: str = "reference", pair: str = "tiny", speculate: bool = True
@@ -450,7 +488,6 @@ class ShapeServer(ThreadingHTTPServer):
         self.asked: list[Json] = []
         self.refuses: set[str] = set()
         self.cancelled = threading.Event()
-        self.lock = threading.Lock()
         self.decoder = functools.cache(self._decoder)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -458,9 +495,9 @@ class ShapeServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def _decoder(self, pair: str) -> tuple[Decoder, ModelPair]:
+    def _decoder(self, pair: str) -> tuple[Together, ModelPair]:
         found = load_pair(pair)
-        return load_decoder(self._name, found), found
+        return Together(load_decoder(self._name, found)), found
 
     def __exit__(self, *_: Any) -> None:
         self.shutdown()

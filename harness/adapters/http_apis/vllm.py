@@ -57,7 +57,9 @@ class Vllm(CompletionsApi):
             "ignore_eos": True,
             "return_token_ids": True,
         }
-        return body | ({"logprobs": 1} if request.logprobs else {})
+        if request.logprobs:  # of ids: a server without a tokenizer has no texts to give
+            body |= {"logprobs": 1, "return_tokens_as_token_ids": True}
+        return body
 
 
 API = Vllm
