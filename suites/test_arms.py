@@ -5,6 +5,7 @@ import pytest
 from harness.checks import arms_alone
 
 
+@pytest.mark.statistical
 @pytest.mark.pairs("tiny", "tiny-bad", "tiny-window")
 def test_greedy(subject, budget, conclude):
     conclude(arms_alone.greedy(subject, budget))
