@@ -12,7 +12,7 @@ import torch
 
 from harness.adapters.peers.base import GREEDY, Peer, completion, one_eos
 from harness.contract import Completion, Request
-from harness.pair_files import OnDisk
+from harness.pair_files import OnDisk, UnsupportedPairError
 
 
 class _Forward(NamedTuple):
@@ -46,6 +46,8 @@ class CoreDeepInfer(Peer):
 
     def __init__(self, pair: OnDisk) -> None:
         super().__init__(pair)
+        if self.target.config.vocab_size != self.draft.config.vocab_size:
+            raise UnsupportedPairError("core-deepinfer wants outputs of the same width")
         self._pair = [_Recomputing(m, pair.vocab_size) for m in (self.target, self.draft)]
 
     def one(self, request: Request) -> Completion:

@@ -49,7 +49,7 @@ class DejaVuu(Peer):
             make_drafter(self._method) if request.speculate else None,
             request.draft_tokens,
             one_eos(request),
-            tree=self._tree,
+            tree=self._tree and request.speculate,
             sampler=None if s.greedy else Sampler(s.temperature, s.top_p, seed),
         )
         tokens, calls = len(result.tokens), result.steps

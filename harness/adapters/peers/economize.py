@@ -9,7 +9,7 @@ import torch
 
 from harness.adapters.peers.base import GREEDY, SAMPLED, BatchedPeer
 from harness.contract import Completion, FinishReason, Request, Round
-from harness.pair_files import OnDisk
+from harness.pair_files import OnDisk, UnsupportedPairError
 
 
 class Economize(BatchedPeer):
@@ -22,11 +22,15 @@ class Economize(BatchedPeer):
 
     def __init__(self, pair: OnDisk) -> None:
         from economize import apply
+        from economize.errors import UnsupportedModelError
         from economize.techniques.draft_model import DraftModelConfig
 
         super().__init__(pair)
         draft = DraftModelConfig(model=str(pair.file("draft", "hf")))
-        self._model = apply(self.target, draft)
+        try:
+            self._model = apply(self.target, draft)
+        except UnsupportedModelError as error:
+            raise UnsupportedPairError(str(error)) from None
 
     def alike(self, request: Request) -> tuple[Any, ...]:
         """What is said of a whole call."""
