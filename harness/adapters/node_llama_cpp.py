@@ -16,7 +16,12 @@ TIMEOUT = 300.0  # seconds
 
 
 def predictor(
-    pair: ModelPair, drafts: str = "model", seeds: str = "drawn", penalties: bool = False
+    pair: ModelPair,
+    drafts: str = "model",
+    seeds: str = "drawn",
+    penalties: bool = False,
+    rows: int = 1,
+    spare: int = 64,
 ) -> StdioDecoder:
     """Its evaluation with a token predictor.
 
@@ -30,6 +35,12 @@ def predictor(
         which is the time in seconds.
     penalties : bool
         Declares penalties, which go by one list of tokens there: all of one kind, or none.
+    rows : int
+        Requests that are evaluated together. With more than 1 the rows of a batch get into each
+        other now and then, without speculation too, and in no run the same.
+    spare : int
+        Tokens of its context beyond the pair's: it loses the beginning of the text where drafts
+        reach the end.
     """
     for name, value, known in (
         ("drafts", drafts, ("model", "lookup")),
@@ -46,6 +57,6 @@ def predictor(
     return StdioDecoder(
         [node, str(CHILD), str(modules)],
         pair.files(("gguf",)),
-        {"drafts": drafts, "seeds": seeds, "penalties": penalties},
+        {"drafts": drafts, "seeds": seeds, "penalties": penalties, "rows": rows, "spare": spare},
         TIMEOUT,
     )

@@ -13,26 +13,27 @@ import { serve } from "../../../examples/stdio_node/stdio.mjs";
 
 const ENGINE = pathToFileURL(join(process.argv[2], "node-llama-cpp", "dist", "index.js"));
 const engine = await import(ENGINE);
-const ROWS = 8; // sequences that are evaluated together
 
 class Decoder {
   capabilities = [
     "greedy", "sampling", "top_k", "min_p", "logit_bias", "eos", "stop", "seed",
-    "batch", "logprobs", "stream", "metrics", "plain",
+    "logprobs", "stream", "metrics", "plain",
   ];
 
-  constructor(target, draft, { drafts, seeds, penalties }) {
+  constructor(target, draft, { drafts, seeds, rows, penalties }) {
     this.target = target;
     this.draft = drafts === "model" ? draft : null;
     this.seeds = seeds;
+    this.rows = rows;
+    if (rows > 1) this.capabilities.push("batch");
     if (drafts === "model") this.capabilities.push("model_draft");
     if (penalties) this.capabilities.push("penalties");
   }
 
   async generate(requests) {
     const answers = [];
-    for (let row = 0; row < requests.length; row += ROWS) {
-      const together = requests.slice(row, row + ROWS);
+    for (let row = 0; row < requests.length; row += this.rows) {
+      const together = requests.slice(row, row + this.rows);
       answers.push(...(await Promise.all(together.map((request) => this.#answer(request)))));
     }
     return answers;
@@ -87,10 +88,14 @@ class Decoder {
   }
 }
 
-/** Always K tokens, however sure the draft is of them. */
-function predictor(draft, { prompt, draft_tokens: k }) {
+/**
+ * Always K tokens, however sure the draft is of them. It would be handed the target's biases, refuse
+ * them as another model's, and end the process: hence biases of its own.
+ */
+function predictor(draft, { prompt, draft_tokens: k, sampling }) {
   if (draft) {
-    const options = { minTokens: k, maxTokens: k, minConfidence: 0 };
+    const evaluateOptions = { tokenBias: bias(draft.model, sampling.logit_bias) };
+    const options = { minTokens: k, maxTokens: k, minConfidence: 0, evaluateOptions };
     return new engine.DraftSequenceTokenPredictor(draft, options);
   }
   const lookup = new engine.InputLookupTokenPredictor({ predictionLength: { min: 1, max: k } });
@@ -151,8 +156,8 @@ await serve(async (pair, options) => {
   const load = async (modelPath) => {
     const model = await llama.loadModel({ modelPath, metadataOverrides });
     return model.createContext({
-      sequences: ROWS,
-      contextSize: pair.context_length,
+      sequences: options.rows,
+      contextSize: pair.context_length + options.spare,
       flashAttention: false,
       experimentalKvCacheKeyType: "F32",
       experimentalKvCacheValueType: "F32",
