@@ -2,7 +2,7 @@
 
 The builder and the kernels have wishes that tiny models do not meet: heads of a multiple of 16, no
 linear layer but the last with as many outputs as there are tokens, a tokenizer and an EOS id. So
-the model is rewritten first, as one that computes the same.
+the model is rewritten first, as one that computes the same, and has one token more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def onnx_model(directory: Path) -> Path:
     NotImplementedError
         If the builder does not know the architecture.
     """
-    form = f"onnxruntime-genai-{metadata.version('onnxruntime-genai')}"
+    form = f"onnxruntime-genai-{metadata.version('onnxruntime-genai')}-added-token"
     return converted(directory, form, _build)
 
 
@@ -55,6 +55,40 @@ def _build(source: Path, made: Path) -> None:
             _write_tokenizer(directory, int(config["vocab_size"]))
         arguments = ("", str(directory), str(made), "fp32", "cpu", f"{scratch}/cache")
         create_model(*arguments, **parse_extra_options(*arguments, []))
+    _add_token(made)
+
+
+def _add_token(made: Path) -> None:
+    """Widen the logits by a token that is never drawn.
+
+    For a request without EOS ids: the generator ends at some id whatever happens.
+    """
+    import onnx
+    from onnx import TensorProto, helper
+
+    path = made / "model.onnx"
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
+    node = next(node for node in graph.node if "logits" in node.output)
+    node.output[list(node.output).index("logits")] = "logits_of_tokens"
+    graph.initializer.extend(
+        [
+            helper.make_tensor("added_token", TensorProto.INT64, [6], [0, 0, 0, 0, 0, 1]),
+            helper.make_tensor("added_logit", TensorProto.FLOAT, [], [-1e30]),
+        ]
+    )
+    padding = ["logits_of_tokens", "added_token", "added_logit"]
+    graph.node.append(helper.make_node("Pad", padding, ["logits"]))
+    (output,) = (value for value in graph.output if value.name == "logits")
+    output.type.tensor_type.shape.dim[-1].dim_value += 1
+    for value in [value for value in graph.value_info if value.name == "logits"]:
+        graph.value_info.remove(value)
+    onnx.save(model, path)
+    config = json.loads((made / "genai_config.json").read_text())
+    never = config["model"]["vocab_size"]
+    # What is taken for padding wherever it is in a prompt must be no id of a request either.
+    config["model"] |= {"vocab_size": never + 1, "eos_token_id": never, "pad_token_id": never}
+    (made / "genai_config.json").write_text(json.dumps(config, indent=2))
 
 
 def _write_tokenizer(directory: Path, vocab: int) -> None:

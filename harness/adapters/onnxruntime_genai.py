@@ -37,6 +37,7 @@ _CAPABILITIES = frozenset(
     }
 )
 KEPT = 4  # loaded models
+MOST_DRAFTS = 16  # that it takes in a round
 
 
 class OrtDecoder:
@@ -95,7 +96,8 @@ class OrtDecoder:
         parameters.set_search_options(**arguments(request, self._pair.vocab_size))
         if request.speculate:
             ngram = {"ngram_size": self._max_ngram} if self._max_ngram else {}
-            parameters.set_speculative_options(max_draft_tokens=request.draft_tokens, **ngram)
+            k = min(request.draft_tokens, MOST_DRAFTS)
+            parameters.set_speculative_options(max_draft_tokens=k, **ngram)
         generator = Generator(model, parameters)
         generator.append_tokens(list(request.prompt))
         return generator
@@ -104,8 +106,8 @@ class OrtDecoder:
         from onnxruntime_genai import Config, Model
 
         config = Config(str(directory))
-        # It takes a pad id in a prompt for padding: none of a request's is one.
-        config.overlay(json.dumps({"model": {"eos_token_id": list(eos), "pad_token_id": -1}}))
+        if eos:  # they are added to the one of the file, which no output has
+            config.overlay(json.dumps({"model": {"eos_token_id": list(eos)}}))
         return Model(config)
 
 
@@ -128,7 +130,8 @@ def arguments(request: Request, vocab_size: int) -> dict[str, Any]:
             "temperature": s.temperature,
             "top_k": s.top_k or vocab_size,
             "top_p": s.top_p,
-            "random_seed": random.getrandbits(31) if request.seed is None else request.seed,
+            # 31 bits are what it takes.
+            "random_seed": random.getrandbits(31) if request.seed is None else request.seed % 2**31,
         }
     return found
 
