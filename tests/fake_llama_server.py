@@ -60,6 +60,6 @@ if FAULT == "exits":
     print("error: failed to load model", flush=True)
     sys.exit(1)
 server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-print(f"pid {os.getpid()}")
+print(f"pid {os.getpid()}", flush=True)
 print(f"srv  main: listening on http://127.0.0.1:{server.server_port}", flush=True)
 server.serve_forever()

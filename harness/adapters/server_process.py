@@ -15,6 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 SHOWN = 5  # last lines of a log
+# A shell around the server, which ends it where this process's end of stdin is closed, as it is by
+# any death of this process. It exits as the server does.
+GUARDED = (
+    'exec 3<&0; "$@" </dev/null 3<&- & server=$!; '
+    "{ read -r _ <&3; kill -9 $server; } >/dev/null 2>&1 & wait $server"
+)
 
 
 class ServerProcess:
@@ -53,8 +59,8 @@ class ServerProcess:
         self._name = os.path.basename(command[0])
         try:
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
+                ["sh", "-c", GUARDED, "sh", *command],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -86,9 +92,10 @@ class ServerProcess:
         if code is None:
             return ""
         self._log.thread.join(patience)
-        name = signal.Signals(-code).name if code < 0 else ""
-        how = f"was ended by {name}" if name else f"exited with status {code}"
-        return how + self._log.tail()
+        number = -code if code < 0 else code - 128  # the latter as a shell says it
+        if number in set(signal.Signals):
+            return f"was ended by {signal.Signals(number).name}{self._log.tail()}"
+        return f"exited with status {code}{self._log.tail()}"
 
 
 class _Log:
