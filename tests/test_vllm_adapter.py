@@ -16,6 +16,7 @@ from harness.adapters import vllm as adapter
 from harness.adapters.vllm_heads import WIDTH, padded, wide_enough
 from harness.contract import Completion, Request, Sampling
 from harness.models import load_pair
+from harness.pair_files import UnsupportedPairError
 
 WIDE = {"model_type": "llama", "num_attention_heads": 2, "hidden_size": 128}
 PROMPT = (1, 2, 3)
@@ -67,7 +68,7 @@ def test_narrow_models_are_rewritten_and_others_are_not(tmp_path: Path) -> None:
     assert wide_enough(tmp_path, tmp_path) == tmp_path
     recurrent = load_pair("tiny-mamba").directory("target")
     assert wide_enough(recurrent, tmp_path) == recurrent
-    with pytest.raises(ValueError, match="gpt2 cannot be padded"):
+    with pytest.raises(UnsupportedPairError, match="gpt2 cannot be padded"):
         wide_enough(load_pair("tiny-gpt2").directory("target"), tmp_path)
 
 

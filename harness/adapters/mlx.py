@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.contract import Completion, Request, Round, Sampling
-from harness.pair_files import OnDisk, Role
+from harness.pair_files import OnDisk, Role, UnsupportedPairError
 
 _CAPABILITIES = frozenset(
     {
@@ -56,13 +56,21 @@ class MlxDecoder:
     capabilities = _CAPABILITIES
 
     def __init__(self, pair: OnDisk, as_is: bool = False) -> None:
+        from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache
         from mlx_lm.utils import load_model
 
         self.versions = {name: metadata.version(name) for name in ("mlx-lm", "mlx-cpu")}
 
         def load(role: Role) -> Any:
             directory = pair.file(role, "hf")
-            model, _ = load_model(directory, model_config={} if as_is else older_config(directory))
+            try:
+                model, _ = load_model(
+                    directory, model_config={} if as_is else older_config(directory)
+                )
+            except (TypeError, ValueError) as error:
+                raise UnsupportedPairError(f"MLX-LM cannot load the {role}: {error}") from None
+            if not can_trim_prompt_cache(make_prompt_cache(model)):
+                raise UnsupportedPairError(f"the {role}'s cache cannot be trimmed")
             return model
 
         self._target, self._draft = load("target"), load("draft")

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.pair_files import UnsupportedPairError
+
 WIDTH = 32  # of the narrowest heads that vLLM's CPU attention takes
 _ROTARY = {"llama", "mistral"}
 
@@ -25,7 +27,7 @@ def wide_enough(directory: Path, scratch: Path) -> Path:
 
     Raises
     ------
-    ValueError
+    UnsupportedPairError
         If its heads are too narrow, and their width is tied to the model's.
     """
     config = json.loads((directory / "config.json").read_text())
@@ -36,7 +38,7 @@ def wide_enough(directory: Path, scratch: Path) -> Path:
     if width >= WIDTH:
         return directory
     if config["model_type"] not in _ROTARY:
-        raise ValueError(
+        raise UnsupportedPairError(
             f"vLLM's CPU attention has no kernel for heads of {width}, and those of "
             f"{config['model_type']} cannot be padded: use another pair"
         )
