@@ -101,6 +101,23 @@ def test_where_rounding_may_part_ids_nothing_is_said(monkeypatch: pytest.MonkeyP
     assert (verdict.status, "vocabulary" in verdict.message) == (Status.UNSUPPORTED, True)
 
 
+def last_of_a_shape(right: EngineDecoder, requests: list[Request]) -> list[Completion]:
+    """Rows of different ids share a call where all else is alike; the last of them is spoilt."""
+    answers, calls = right.generate(requests), dict[object, dict[tuple[int, ...], int]]()
+    for row, r in enumerate(requests):
+        shape = len(r.prompt), r.max_new_tokens, r.draft_tokens, r.sampling, r.speculate
+        calls.setdefault(str(shape), {})[r.prompt] = row
+    for call in calls.values():
+        if len(call) > 1:
+            answers[max(call.values())].tokens[-1] ^= 1
+    return answers
+
+
+def test_rows_of_one_shape_are_asked_for() -> None:
+    verdict = batching.rows(of(Wrong(load("tiny-bad"), last_of_a_shape)), BUDGET)
+    assert (verdict.status, verdict.fault_class) == (Status.FAIL, FaultClass.BATCH), str(verdict)
+
+
 class OtherOnce:
     """The last token of the first batch's first row is another one, and never again."""
 

@@ -28,7 +28,7 @@ def rows(subject: Subject, budget: Budget) -> Verdict:
 
     Rows that differ in prompt, length, K and whether they are drafted, so that they fall out of
     step: in their order and reversed, each beside a sampled row, many copies of all of them
-    shuffled, and a batch of one.
+    shuffled, rows that differ in the ids of their prompts alone, and a batch of one.
     """
     requests = list(_ragged(subject, budget))
     batches = [requests, requests[::-1]]
@@ -43,8 +43,9 @@ def rows(subject: Subject, budget: Budget) -> Verdict:
     return _judge(
         subject,
         "batching.rows",
-        [*batches, many, requests[:1]],
-        "any differing token of a greedy row in ragged, permuted and mixed batches, in one of "
+        [*batches, many, list(_alike(subject, budget)), requests[:1]],
+        "any differing token of a greedy row in ragged, permuted and mixed batches, among rows of "
+        "one shape, in one of "
         f"{len(many)} rows and in one of a single row",
     )
 
@@ -116,6 +117,16 @@ def _ragged(subject: Subject, budget: Budget) -> Iterator[Request]:
             max_new_tokens=rng.randint(1, budget.new_tokens),
             draft_tokens=rng.choice(budget.draft_tokens),
             speculate=not plain or index % 5 != 4,
+        )
+
+
+def _alike(subject: Subject, budget: Budget) -> Iterator[Request]:
+    """Rows that one call can hold of decoders that take no ragged batches."""
+    for index in range(COPIES):
+        yield Request(
+            prompt=random_prompt(subject.pair, 5, budget.seed + 100 + index),
+            max_new_tokens=budget.new_tokens,
+            draft_tokens=max(budget.draft_tokens),
         )
 
 

@@ -1,6 +1,6 @@
 """flashspec: a model drafter at a fixed gamma, one request at a time or alike ones together.
 
-Rows of one call share its settings and one generator, so seeded ones are decoded alone. Rows that
+Rows of one call share its settings and one generator, so none has a seed of its own. Rows that
 stop early are filled up with -1, which is no part of them; a -1 before their last token is. Rounds
 are reported for a call, not for a row, so in a batch there are none.
 """
@@ -56,9 +56,9 @@ class Single(Peer):
 
 
 class Batched(BatchedPeer, Single):
-    """The same with as many rows in a call as it takes."""
+    """The same with as many rows in a call as it takes, which have no seeds of their own."""
 
-    capabilities = GREEDY | SAMPLED | {"eos", "batch"}
+    capabilities = GREEDY | {"sampling", "eos", "batch"}
 
     def alike(self, request: Request) -> tuple[Any, ...]:
         """All but the ids of the prompt."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.adapters.peers.base import GREEDY, SAMPLED, BatchedPeer, completion
+from harness.adapters.peers.base import GREEDY, BatchedPeer, completion
 from harness.contract import Completion, Request
 from harness.pair_files import OnDisk, UnsupportedPairError
 
@@ -33,7 +33,8 @@ def _decoder(model: Any) -> Any:
     )
 
     def for_every_head(weight: torch.Tensor) -> torch.Tensor:
-        return weight.unflatten(0, (-1, c.head_dim)).repeat_interleave(groups, 0).flatten(0, 1)
+        by_head = weight.view(-1, c.head_dim, c.hidden_size)
+        return by_head.repeat_interleave(groups, 0).flatten(0, 1)
 
     for own, layer in zip(made.layers, model.model.layers, strict=True):
         attention, llama = own[0], layer.self_attn
@@ -50,7 +51,7 @@ class SpeculativeDecoding(BatchedPeer):
     """``speculative_decoding``, ``base_decoding`` without speculation."""
 
     package = "speculative-decoding"
-    capabilities = GREEDY | SAMPLED | {"top_k", "batch", "plain"}
+    capabilities = GREEDY | {"sampling", "top_k", "batch", "plain"}
 
     def __init__(self, pair: OnDisk) -> None:
         super().__init__(pair)
