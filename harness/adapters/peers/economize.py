@@ -80,7 +80,10 @@ def _reason(tokens: list[int], request: Request) -> FinishReason:
 
 def _completion(request: Request, result: Any) -> Completion:
     tokens = result.tokens.tolist()
-    rounds = [Round(drafted, accepted) for drafted, accepted in result.acceptance]
+    # It lists the passes that verified drafts: the prompt's had none, a last one may have none.
+    rounds = [Round(0, 0), *(Round(drafted, accepted) for drafted, accepted in result.acceptance)]
+    if sum(entry.accepted + 1 for entry in rounds) < len(tokens):
+        rounds.append(Round(0, 0))
     return Completion(
         tokens=tokens,
         finish_reason=_reason(tokens, request),
