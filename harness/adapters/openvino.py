@@ -66,9 +66,8 @@ class OpenvinoDecoder:
         self.versions = {name: metadata.version(name) for name in ("openvino", "openvino-genai")}
         self.capabilities = _CAPABILITIES | (set() if logprobs == "none" else {"logprobs"})
         self._hints = EXACT if precision == "f32" else {}
-        if has_attention(pair.file("target", "hf")):
-            self._pipelines = {False: self._pipeline({}), True: self._pipeline(self._drafts())}
-        else:
+        self._pipelines: dict[bool, Any] = {}
+        if not has_attention(pair.file("target", "hf")):
             self.capabilities = frozenset()
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -76,18 +75,23 @@ class OpenvinoDecoder:
         for request in requests:
             validate(request, self._pair)
         completions: dict[int, Completion] = {}
-        for speculate, pipeline in self._pipelines.items():
+        for speculate in sorted({request.speculate for request in requests}):
             places = [i for i, request in enumerate(requests) if request.speculate == speculate]
-            handles = {i: self._add(pipeline, requests[i]) for i in places}
-            while pipeline.has_non_finished_requests():
-                pipeline.step()
+            pipeline = self._pipeline(speculate)
+            try:
+                handles = {i: self._add(pipeline, requests[i]) for i in places}
+                while pipeline.has_non_finished_requests():
+                    pipeline.step()
+            except Exception:
+                del self._pipelines[speculate]  # what it was working on is still in it
+                raise
             completions |= {i: self._completion(requests[i], handles[i]) for i in places}
         return [completions[i] for i in range(len(requests))]
 
     def stream(self, request: Request) -> Iterator[list[int]]:
         """Decode one request, and yield what each step of the engine gave."""
         validate(request, self._pair)
-        pipeline = self._pipelines[request.speculate]
+        pipeline = self._pipeline(request.speculate)
         handle = self._add(pipeline, request)
         try:
             while pipeline.has_non_finished_requests():
@@ -131,14 +135,19 @@ class OpenvinoDecoder:
             tokens=tokens, finish_reason=reason, logprobs=logprobs if request.logprobs else None
         )
 
-    def _pipeline(self, speculation: dict[str, Any]) -> Any:
+    def _pipeline(self, speculate: bool) -> Any:
         from openvino_genai import ContinuousBatchingPipeline, SchedulerConfig
 
-        scheduler = SchedulerConfig()
-        scheduler.cache_size = 1  # GiB
-        scheduler.enable_prefix_caching = False
-        model = openvino_model(self._pair.file("target", "hf"))
-        return ContinuousBatchingPipeline(model, scheduler, "CPU", {**self._hints, **speculation})
+        if speculate not in self._pipelines:
+            scheduler = SchedulerConfig()
+            scheduler.cache_size = 1  # GiB
+            scheduler.enable_prefix_caching = False
+            model = openvino_model(self._pair.file("target", "hf"))
+            properties = {**self._hints, **(self._drafts() if speculate else {})}
+            self._pipelines[speculate] = ContinuousBatchingPipeline(
+                model, scheduler, "CPU", properties
+            )
+        return self._pipelines[speculate]
 
     def _drafts(self) -> dict[str, Any]:
         from openvino_genai import draft_model
