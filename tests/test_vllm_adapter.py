@@ -150,3 +150,8 @@ def test_an_engine_that_broke_is_built_anew_one_that_refused_is_not(
         decoder.generate([asked(1, 1, 13)])
     assert decoder.generate([asked(1, 1)])[0].tokens == [1, 1]
     assert decoder._engines[1] is not before
+
+
+def test_a_draft_of_another_width_is_not_taken() -> None:
+    with pytest.raises(UnsupportedPairError, match="no draft of 80 ids for a target of 64"):
+        adapter.draft(load_pair("tiny-padded"))

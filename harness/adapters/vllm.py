@@ -11,6 +11,7 @@ which it refuses where it speculates.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import tempfile
 import traceback
@@ -24,7 +25,7 @@ import msgspec
 
 from harness.adapters.vllm_heads import wide_enough
 from harness.contract import Completion, Request
-from harness.pair_files import OnDisk
+from harness.pair_files import OnDisk, Role, UnsupportedPairError
 
 _CAPABILITIES = frozenset(
     {
@@ -232,6 +233,12 @@ def ngram(pair: OnDisk, max_ngram: int = 3) -> VllmDecoder:
 
 def draft(pair: OnDisk, draft_sample_method: str = "greedy") -> VllmDecoder:
     """The pair's draft, which proposes its argmax, or with ``probabilistic`` draws."""
+    roles: tuple[Role, Role] = ("target", "draft")
+    sizes = [_vocabulary(pair.file(role, "hf")) for role in roles]
+    if sizes[0] != sizes[1]:
+        raise UnsupportedPairError(
+            f"vLLM takes no draft of {sizes[1]} ids for a target of {sizes[0]}, padding included"
+        )
     directory = tempfile.TemporaryDirectory()
     model = wide_enough(pair.file("draft", "hf"), Path(directory.name))
     speculation = {
@@ -240,3 +247,7 @@ def draft(pair: OnDisk, draft_sample_method: str = "greedy") -> VllmDecoder:
         "draft_sample_method": draft_sample_method,
     }
     return VllmDecoder(pair, speculation, directory)
+
+
+def _vocabulary(directory: Path) -> int:
+    return int(json.loads((directory / "config.json").read_text())["vocab_size"])
