@@ -28,12 +28,14 @@ def wide_enough(directory: Path, scratch: Path) -> Path:
     Raises
     ------
     UnsupportedPairError
-        If its heads are too narrow, and their width is tied to the model's.
+        If its heads are too narrow, and their width is tied to the model's; if it has none.
     """
     config = json.loads((directory / "config.json").read_text())
     heads = config.get("num_attention_heads") or config.get("n_head")
     if not heads:
-        return directory  # no attention
+        raise UnsupportedPairError(
+            f"vLLM's CPU build has no selective scan, which {config['model_type']} needs"
+        )
     width = config.get("head_dim") or (config.get("hidden_size") or config["n_embd"]) // heads
     if width >= WIDTH:
         return directory
