@@ -51,6 +51,11 @@ class ModelPair:
     _directories: dict[str, Path] = field(default_factory=dict, repr=False)
 
     @property
+    def has_weights(self) -> bool:
+        """Whether its models are here, and not behind somebody's server alone."""
+        return not isinstance(self.target, _Elsewhere)
+
+    @property
     def device(self) -> torch.device:
         """Where the target lives."""
         return torch.device(self.target.device)

@@ -18,7 +18,7 @@ from harness.adapters.http import HttpDecoder, endpoint
 from harness.adapters.http_apis import APIS
 from harness.adapters.http_apis.llama_cpp import LARGEST_SEED, unmistakable
 from harness.adapters.http_apis.vllm import Vllm
-from harness.checks import batching, greedy, logprobs, metrics, smoke, streaming
+from harness.checks import arms_alone, batching, greedy, logprobs, metrics, smoke, streaming
 from harness.checks.budget import PROFILES
 from harness.checks.subject import Subject
 from harness.contract import CAPABILITIES, Request, Sampling
@@ -96,6 +96,18 @@ def test_every_api_is_wired(decoder: tuple[str, HttpDecoder]) -> None:
     api, found = decoder
     verdict = smoke.wired(Subject(found, load("tiny"), "http://", {"api": api}), BUDGET)
     assert verdict.passed, str(verdict)
+
+
+def test_a_server_whose_weights_are_elsewhere(
+    servers: dict[str, tuple[ShapeServer, ShapeServer]],
+) -> None:
+    """Nothing can be asked of the target: the arms are compared."""
+    speculative, plain = servers["vllm"]
+    pair = load_pair(vocab_size=64)
+    found = endpoint(pair, speculative.url, api="vllm", plain=plain.url)
+    verdict = arms_alone.greedy(Subject(found, pair, "http://"), BUDGET)
+    assert verdict.status is Status.PASS, str(verdict)
+    found.close()
 
 
 @pytest.mark.parametrize("name", CHECKS)

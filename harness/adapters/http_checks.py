@@ -27,7 +27,7 @@ def check_target(api: Api) -> None:
     them must be among the target's best, whatever noise or quantisation there is.
     """
     pair = api.pair
-    if "greedy" not in api.capabilities:
+    if "greedy" not in api.capabilities or not pair.has_weights:
         return
     strange = []
     for number in range(CONTROLS):

@@ -21,7 +21,6 @@ from harness.checks.budget import LARGE, Budget
 from harness.checks.prompts import random_prompt, repetitive_prompt
 from harness.checks.subject import Subject, check, repro
 from harness.contract import Completion, Request, Sampling
-from harness.models import NoWeightsError
 from harness.stats.paired_bets import PairedBets, smallest_drift
 from harness.verdict import FaultClass, Status, Verdict
 
@@ -200,7 +199,7 @@ def sampled(subject: Subject, budget: Budget) -> Verdict:
     names = _features(subject)
     most = budget.samples // SAMPLES_PER_PAIR
     smallest = smallest_drift(most, len(names), budget.alpha, POWER)
-    if _has_large_weights(subject):
+    if subject.pair.has_weights and subject.pair.target.num_parameters() > LARGE:
         message = "with the weights of so large a target distribution.evidence is the check"
         return Verdict(check="arms.sampled", status=Status.UNSUPPORTED, message=message)
     bets = PairedBets(len(names))
@@ -241,13 +240,6 @@ def sampled(subject: Subject, budget: Budget) -> Verdict:
         evidence=evidence,
         ruled_out=f"(power {POWER}) a drift of {smallest:.2f} standard deviations in a feature",
     )
-
-
-def _has_large_weights(subject: Subject) -> bool:
-    try:
-        return bool(subject.pair.target.num_parameters() > LARGE)
-    except NoWeightsError:
-        return False
 
 
 def _sampled_requests(
