@@ -1,4 +1,4 @@
-// Speculative decoding in Node without any package: an example of a decoder behind the stdio door.
+// Speculative decoding in Node (20 or newer) without any package: an example behind the stdio door.
 //
 //     pytest suites --decoder "cmd: node examples/stdio_node/decoder.mjs"
 
