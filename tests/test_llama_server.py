@@ -17,9 +17,13 @@ from harness.adapters.engines import environment
 from harness.adapters.http_client import ServerError
 from harness.adapters.llama_server import MOST, LlamaServers, draft, ngram, synthetic
 from harness.adapters.server_process import ServerProcess
+from harness.checks import greedy
+from harness.checks.budget import PROFILES
+from harness.checks.subject import Subject
 from harness.contract import Request
 from harness.models import ModelPair, load_pair
 from harness.pair_files import UnsupportedPairError
+from harness.verdict import Status
 
 pytest.importorskip("gguf")
 FAKE = Path(__file__).with_name("fake_llama_server.py")
@@ -171,3 +175,14 @@ def test_the_real_server_decodes_as_the_reference(pair: ModelPair) -> None:
     finally:
         decoder.close()  # type: ignore[attr-defined]
     assert [a.tokens for a in answers] == [e.tokens for e in expected]
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="llama.cpp is not installed")
+def test_synthetic_acceptance_is_told_from_the_real_one(pair: ModelPair) -> None:
+    for name, expected in (("llama-server", Status.PASS), ("llama-synth", Status.FAIL)):
+        decoder = load_decoder(name, pair)
+        try:
+            verdict = greedy.identity(Subject(decoder, pair, name), PROFILES["smoke"])
+        finally:
+            decoder.close()  # type: ignore[attr-defined]
+        assert verdict.status is expected, verdict.message
