@@ -294,7 +294,7 @@ def pytest_runtest_makereport(
     left_out = error and error.errisinstance(pytest.skip.Exception)
     if verdict is None and error and (not left_out or str(error.value).startswith(_NOT_HERE)):
         suite, test = (n.removeprefix("test_") for n in (item.path.stem, item.name.split("[")[0]))
-        message = str(error.value)
+        message = str(error.value).removeprefix(_NOT_HERE)
         if not left_out and not error.errisinstance(pytest.fail.Exception):
             message = f"{error.typename}: {message}"
         status = Status.UNSUPPORTED if left_out else Status.ERROR
