@@ -71,6 +71,21 @@ def test_a_fault_of_both_arms_is_an_error(check: Any) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS)
+def test_a_fault_of_the_plain_arm_alone_is_an_error(check: Any) -> None:
+    class PlainIsWrong(Wrong):
+        def generate(self, requests: Any) -> Any:
+            answers = self._right.generate(requests)
+            return [
+                answer if request.speculate else decoders.other_last_token(answer)
+                for request, answer in zip(requests, answers, strict=True)
+            ]
+
+    verdict = check(subject(PlainIsWrong(load("tiny"), decoders.asked())), BUDGET)
+    assert verdict.status is Status.ERROR, str(verdict)
+    assert "speculation is not to blame" in verdict.message
+
+
+@pytest.mark.parametrize("check", CHECKS)
 def test_a_crash_is_an_error(check: Any) -> None:
     verdict = check(subject("decoders:raises"), BUDGET)
     assert verdict.status is Status.ERROR

@@ -98,6 +98,10 @@ def in_short(
         )
     if len(calls[-1].requests) > 1:
         verdict = replace(verdict, message=f"{verdict.message} (alone as in a batch)")
+    promised_to_both = verdict.fault_class is FaultClass.RANDOMNESS  # a seed repeats in either arm
+    if verdict.status is Status.FAIL and not (last.requests[0].speculate or promised_to_both):
+        message = f"{verdict.message}; this is plain decoding: speculation is not to blame"
+        return replace(verdict, status=Status.ERROR, message=message, fault_class=None)
     needed, kind = only_with(last.requests[0])
     if kind and verdict.status is Status.FAIL and verdict.fault_class is not FaultClass.END:
         likely = f"it takes {' and '.join(needed)} to show it"
