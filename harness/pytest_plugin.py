@@ -226,13 +226,12 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
     from harness.pair_files import UnsupportedPairError
 
     option, name = request.config.getoption, request.param
-    arguments: dict[str, Any] = {"device": option("device")}
+    arguments: dict[str, Any] = {"name": name}
     if name == _CUSTOM:
-        arguments |= {"target": option("target"), "draft": option("draft")}
+        arguments = {"target": option("target"), "draft": option("draft")}
     elif name == _WEIGHTLESS:
-        arguments |= {name: option(name) for name in ("vocab_size", "context_length")}
-    else:
-        arguments |= {"name": name}
+        arguments = {key: option(key) for key in ("vocab_size", "context_length")}
+    arguments["device"] = option("device")
     options = decoder_options(request.config)
     try:
         if name not in _pairs:
