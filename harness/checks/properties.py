@@ -273,15 +273,23 @@ def _conclusion(session: Session, name: str) -> Verdict:
 
 
 def _unrepeated(subject: Subject, request: Request) -> Request | None:
-    """The smallest request found that gives other ids every time it is asked."""
+    """The smallest request found that gives other ids every time it is asked.
 
-    def differs(asked: Request) -> bool:
+    The request itself where it does so only now and then; None where it always repeats, so that it
+    is earlier calls that made the difference.
+    """
+
+    def outputs(asked: Request) -> int:
+        """Different ones in a few times."""
         try:
-            outputs = [tuple(subject.ask_one(asked).tokens) for _ in range(TIMES)]
+            return len({tuple(subject.ask_one(asked).tokens) for _ in range(TIMES)})
         except Refused:
-            return False
-        return len(set(outputs)) == TIMES
+            return 0
 
-    if not differs(request):
+    if (different := outputs(request)) < 2:
         return None
-    return minimise.smallest(subject, request, differs, minimise.TRIES // TIMES)
+    if different < TIMES:
+        return request
+    return minimise.smallest(
+        subject, request, lambda asked: outputs(asked) == TIMES, minimise.TRIES // TIMES
+    )
