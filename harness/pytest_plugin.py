@@ -66,6 +66,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--profile", default="smoke", metavar="NAME", help=f"how much: {', '.join(PROFILES)}")
     add("--draft-tokens", type=int, default=None, metavar="K", help="only this K")
     add("--samples", type=int, default=None, metavar="N", help="most generations of a test")
+    add(
+        "--seconds",
+        type=float,
+        default=None,
+        metavar="S",
+        help="of a test: fewer samples where the decoder does not manage as many",
+    )
     add("--device", default="cpu", help="torch device of the models")
     add("--seed", type=int, default=DEFAULT_SEED, help="of prompts and sampled requests")
     add("--results", default=None, metavar="FILE.jsonl", help="write verdicts as a record")
@@ -109,6 +116,8 @@ def _check_options(config: pytest.Config) -> None:
     k = option("draft_tokens")
     if k is not None and k < 1:
         raise ValueError(f"--draft-tokens is {k}: it must be at least 1")
+    if option("seconds") is not None and option("seconds") <= 0:
+        raise ValueError(f"--seconds is {option('seconds')}: it must be above 0")
     if option("samples") is not None and option("samples") < 1:
         raise ValueError(f"--samples is {option('samples')}: it must be at least 1")
     options = decoder_options(config)
@@ -252,15 +261,26 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
         decoder.close()
 
 
+@pytest.fixture(scope="session")
+def _paces() -> dict[str, float]:
+    return {}
+
+
 @pytest.fixture
-def budget(request: pytest.FixtureRequest) -> Budget:
+def budget(request: pytest.FixtureRequest, subject: Subject, _paces: dict[str, float]) -> Budget:
     """What the chosen profile may spend."""
+    from harness.checks import pace
+
     option = request.config.getoption
     chosen = PROFILES[option("profile")]
     if option("draft_tokens") is not None:
         chosen = dataclasses.replace(chosen, draft_tokens=(option("draft_tokens"),))
     if option("samples") is not None:
         chosen = dataclasses.replace(chosen, samples=option("samples"))
+    if option("seconds") is not None and request.node.get_closest_marker("statistical"):
+        if subject.pair.name not in _paces:
+            _paces[subject.pair.name] = pace.generations_per_second(subject)
+        chosen = pace.within(chosen, option("seconds"), _paces[subject.pair.name])
     tests = max(1, request.config.stash[_statistical_key])
     return dataclasses.replace(chosen, seed=option("seed"), alpha=ALPHA / tests)
 

@@ -29,6 +29,7 @@ STAMP = "recipe.sha256"
 # Third parties that need no environment of their own: they are in the harness's.
 HERE = tuple(name for name in BUILT_IN if not name.startswith("reference"))
 SHOWN = 15  # last lines of a log
+SECONDS = 30  # of a statistical test: most engines decode one request at a time
 
 EPILOG = """\
 arguments after -- go to pytest: ci/third_party NAME -- -n 2 -k greedy
@@ -137,6 +138,7 @@ def record_of(name: str, pair: str = "") -> Path:
 def command(name: str, profile: str, pair: str = "", extra: Sequence[str] = ()) -> list[str]:
     """The arguments of Python that run the suites on a decoder."""
     words = ["-m", "pytest", "suites/", "--decoder", name, "--profile", profile]
+    words += ["--seconds", str(SECONDS)]
     if pair:
         words += ["--pair", pair]
     xfails = XFAILS / f"{name}.txt"

@@ -90,6 +90,7 @@ def lines(tmp_path: Path) -> Callable[[str], str]:
         ("--profile huge", "unknown profile 'huge': known are smoke, ci, nightly"),
         ("--draft-tokens 0", "--draft-tokens is 0: it must be at least 1"),
         ("--samples -3", "--samples is -3: it must be at least 1"),
+        ("--seconds 0", "--seconds is 0.0: it must be above 0"),
         ("--device abacus", "device 'abacus' cannot be used here"),
         ("--results HERE", "cannot write --results HERE: Is a directory"),
         ("--results HERE/file/record.jsonl", "cannot write --results HERE/file/record.jsonl"),
