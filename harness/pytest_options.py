@@ -1,0 +1,109 @@
+"""What may be said to ``pytest suites/``, and what makes no sense."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from harness.checks.budget import PROFILES
+
+DEFAULT_DECODER = "reference"
+DEFAULT_SEED = 20261129
+TERMINAL, GITHUB = FORMATS = ("terminal", "github")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add them; a hook of the plugin."""
+    group = parser.getgroup("specdec", "conformance of a speculative decoder")
+    add = group.addoption
+    add(
+        "--decoder",
+        default=DEFAULT_DECODER,
+        help="built-in name, entry point or package.module:factory",
+    )
+    add(
+        "--decoder-option", action="append", default=[], metavar="K=V", help="handed to the factory"
+    )
+    add("--pair", default="", help="model pair; default: the tiny pairs each suite names")
+    add("--target", default=None, help="directory or hub id of a target, with --draft")
+    add("--draft", default=None, help="directory or hub id of a draft, with --target")
+    add(
+        "--vocab-size",
+        type=int,
+        default=0,
+        metavar="N",
+        help="no weights at hand: prompts of ids below N, and only what needs no oracle",
+    )
+    add(
+        "--context-length",
+        type=int,
+        default=128,
+        metavar="N",
+        help="with --vocab-size: longest prompt plus output to ask for (default: 128)",
+    )
+    add("--profile", default="smoke", metavar="NAME", help=f"how much: {', '.join(PROFILES)}")
+    add("--draft-tokens", type=int, default=None, metavar="K", help="only this K")
+    add("--samples", type=int, default=None, metavar="N", help="most generations of a test")
+    add(
+        "--seconds",
+        type=float,
+        default=None,
+        metavar="S",
+        help="of a test: fewer samples where the decoder does not manage as many",
+    )
+    add("--device", default="cpu", help="torch device of the models")
+    add("--seed", type=int, default=DEFAULT_SEED, help="of prompts and sampled requests")
+    add("--results", default=None, metavar="FILE.jsonl", help="write verdicts as a record")
+    add("--format", default=TERMINAL, metavar="NAME", help=f"of the summary: {', '.join(FORMATS)}")
+    add("--badge", default=None, metavar="FILE.json", help="write an endpoint badge of shields.io")
+    add("--xfails-file", default=None, metavar="FILE", help="items known to fail, with reasons")
+    add("--skips-file", default=None, metavar="FILE", help="items to leave out, with reasons")
+
+
+def check_options(config: pytest.Config) -> None:
+    """Raise ValueError, in one line that says what to do, where they make no sense."""
+    option = config.getoption
+    if option("profile") not in PROFILES:
+        raise ValueError(f"unknown profile {option('profile')!r}: known are {', '.join(PROFILES)}")
+    if option("format") not in FORMATS:
+        raise ValueError(f"unknown format {option('format')!r}: known are {', '.join(FORMATS)}")
+    k = option("draft_tokens")
+    if k is not None and k < 1:
+        raise ValueError(f"--draft-tokens is {k}: it must be at least 1")
+    if option("seconds") is not None and option("seconds") <= 0:
+        raise ValueError(f"--seconds is {option('seconds')}: it must be above 0")
+    if option("samples") is not None and option("samples") < 1:
+        raise ValueError(f"--samples is {option('samples')}: it must be at least 1")
+    options = decoder_options(config)
+    if bool(option("target")) != bool(option("draft")):
+        raise ValueError("give both --target and --draft (a directory or a hub id each)")
+    if sum(map(bool, (option("pair"), option("target"), option("vocab_size")))) > 1:
+        raise ValueError("give one of --pair, --target with --draft, and --vocab-size")
+    if option("vocab_size") < 0:
+        raise ValueError(f"--vocab-size is {option('vocab_size')}: it must be at least 1")
+    # Only where there is something to check: importing torch takes its time.
+    if option("pair") or options or option("decoder") != DEFAULT_DECODER:
+        from harness.adapters import find_factory
+        from harness.models import check_name
+
+        signature = inspect.signature(find_factory(option("decoder")))
+        try:
+            signature.bind("pair", **options)
+        except TypeError as error:
+            raise ValueError(
+                f"--decoder-option: {option('decoder')!r} is {signature}: {error}"
+            ) from None
+        if option("pair"):
+            check_name(option("pair"))
+
+
+def decoder_options(config: pytest.Config) -> dict[str, str]:
+    """What ``--decoder-option`` hands to the factory."""
+    found = {}
+    for text in config.getoption("decoder_option"):
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise ValueError(f"--decoder-option {text!r}: it must be KEY=VALUE")
+        found[key] = value
+    return found
