@@ -243,6 +243,8 @@ def test_ctrl_c_ends_the_child(tmp_path: Path) -> None:
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
+        # Where this run ignores it, as what a shell puts in the background does, so would that one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(1200):
         if (tmp_path / "asked").exists():
