@@ -10,7 +10,7 @@ from harness.checks.budget import PROFILES
 
 DEFAULT_DECODER = "reference"
 DEFAULT_SEED = 20261129
-TERMINAL, GITHUB = FORMATS = ("terminal", "github")
+FORMATS = ("terminal", "github")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,7 +55,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--device", default="cpu", help="torch device of the models")
     add("--seed", type=int, default=DEFAULT_SEED, help="of prompts and sampled requests")
     add("--results", default=None, metavar="FILE.jsonl", help="write verdicts as a record")
-    add("--format", default=TERMINAL, metavar="NAME", help=f"of the summary: {', '.join(FORMATS)}")
+    add(
+        "--format", default=FORMATS[0], metavar="NAME", help=f"of the summary: {', '.join(FORMATS)}"
+    )
     add("--badge", default=None, metavar="FILE.json", help="write an endpoint badge of shields.io")
     add("--xfails-file", default=None, metavar="FILE", help="items known to fail, with reasons")
     add("--skips-file", default=None, metavar="FILE", help="items to leave out, with reasons")

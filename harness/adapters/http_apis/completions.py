@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -66,12 +66,14 @@ class CompletionsApi(Api):
 
     path = "/v1/completions"
     answer = event = Answer
+    engine: ClassVar[str]  # as ``versions`` calls it
 
     def __init__(
         self, server: Server, pair: ModelPair, model: str, fields: Mapping[str, Any]
     ) -> None:
         super().__init__(server, pair, model, fields)
         self.model = served_model(server, model).id
+        self.versions = self.said_versions()
 
     def body(self, request: Request) -> dict[str, Any]:
         """Every parameter is sent: servers take what is missing from the model's own defaults."""
@@ -137,9 +139,9 @@ class CompletionsApi(Api):
             raise OwnEosError(self.server, request, tokens, "stop")
         raise ServerError(f"{self.server.url}: an output ends by {choice.finish_reason!r}")
 
-    def _version(self) -> str:
-        """What it says at /version, if there is such a path."""
+    def said_versions(self) -> dict[str, str]:
+        """The engine's version by /version, if there is such a path."""
         try:
-            return self.server.ask("/version", None, Version).version
+            return {self.engine: self.server.ask("/version", None, Version).version}
         except ServerError:
-            return "unknown"
+            return {self.engine: "unknown"}

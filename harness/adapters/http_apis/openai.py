@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any
 
 from harness.adapters.http_apis.completions import Choice, CompletionsApi
-from harness.adapters.http_client import Server, ServerError
+from harness.adapters.http_client import ServerError
 from harness.contract import Request
-from harness.models import ModelPair
 
 MARK = "token_id:"
 
@@ -34,11 +32,9 @@ class OpenAi(CompletionsApi):
     streams = False
     together = 1  # whether requests are decoded together is not said
 
-    def __init__(
-        self, server: Server, pair: ModelPair, model: str, fields: Mapping[str, Any]
-    ) -> None:
-        super().__init__(server, pair, model, fields)
-        self.versions = {"model": self.model.rpartition("/")[2]}  # no more is said
+    def said_versions(self) -> dict[str, str]:
+        """The model's name: no more is said."""
+        return {"model": self.model.rpartition("/")[2]}
 
     def body(self, request: Request) -> dict[str, Any]:
         """``logprobs`` is asked of every request, for its tokens."""

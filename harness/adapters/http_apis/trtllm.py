@@ -9,14 +9,11 @@ neither is declared. Speculation is fixed when the server starts: plain decoding
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from harness.adapters.http_apis import seed_of
 from harness.adapters.http_apis.completions import CompletionsApi
-from harness.adapters.http_client import Server
 from harness.contract import Request
-from harness.models import ModelPair
 
 LARGEST_SEED = 2**63 - 1
 
@@ -24,6 +21,7 @@ LARGEST_SEED = 2**63 - 1
 class TensorRtLlm(CompletionsApi):
     """TensorRT-LLM."""
 
+    engine = "tensorrt-llm"
     capabilities = frozenset(
         {
             "greedy",
@@ -37,12 +35,6 @@ class TensorRtLlm(CompletionsApi):
             "seed",
         }
     )
-
-    def __init__(
-        self, server: Server, pair: ModelPair, model: str, fields: Mapping[str, Any]
-    ) -> None:
-        super().__init__(server, pair, model, fields)
-        self.versions = {"tensorrt-llm": self._version()}
 
     def body(self, request: Request) -> dict[str, Any]:
         """``ignore_eos``: the request's own EOS ids are the only ones."""

@@ -10,18 +10,16 @@ is the server's ``--logprobs-mode``, by default not the sampling law: they are n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from harness.adapters.http_apis.completions import CompletionsApi
-from harness.adapters.http_client import Server
 from harness.contract import Request
-from harness.models import ModelPair
 
 
 class Vllm(CompletionsApi):
     """vLLM."""
 
+    engine = "vllm"
     capabilities = frozenset(
         {
             "greedy",
@@ -38,12 +36,6 @@ class Vllm(CompletionsApi):
     )
 
     doubtful = frozenset({"min_p", "logit_bias"})
-
-    def __init__(
-        self, server: Server, pair: ModelPair, model: str, fields: Mapping[str, Any]
-    ) -> None:
-        super().__init__(server, pair, model, fields)
-        self.versions = {"vllm": self._version()}
 
     def body(self, request: Request) -> dict[str, Any]:
         """``ignore_eos``: the request's own EOS ids are the only ones."""
