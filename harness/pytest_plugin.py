@@ -106,10 +106,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     for item in items:
         name = full_name(item)
-        if reason := config.stash[_expectations_key].skip(name):
+        expected = config.stash[_expectations_key]
+        if reason := expected.skip(name):
             item.add_marker(pytest.mark.skip(reason=reason))
-        if reason := config.stash[_expectations_key].xfail(name):
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+        if reason := expected.xfail(name):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=not expected.may_pass(name)))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

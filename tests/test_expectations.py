@@ -71,6 +71,20 @@ def test_of_two_that_match_the_first_gives_the_reason_and_neither_is_stale(tmp_p
     assert found.unused() == []
 
 
+def test_a_tilde_marks_what_comes_and_goes(tmp_path: Path) -> None:
+    file = tmp_path / "xfails.txt"
+    file.write_text("~test_a[tiny]  # memory\n~ test_b*  # memory\ntest_c  # always\n")
+    found = Expectations.read(str(file), None)
+    for item, reason, fickle in (
+        ("suites/test_x.py::test_a[tiny]", "memory", True),
+        ("suites/test_x.py::test_b[tiny]", "memory", True),
+        ("suites/test_x.py::test_c", "always", False),
+        ("suites/test_x.py::test_d", "", False),
+    ):
+        assert (found.xfail(item), found.may_pass(item)) == (reason, fickle)
+    assert found.unused() == []
+
+
 def test_no_file_expects_nothing() -> None:
     found = Expectations.read(None, None)
     assert (found.xfail(ITEM), found.skip(ITEM), found.unused()) == ("", "", [])
