@@ -11,7 +11,6 @@ import fnmatch
 from dataclasses import dataclass, field
 from pathlib import Path
 
-
 FICKLE = "~"
 
 

@@ -93,6 +93,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
 
+class Unsupported(Exception):
+    """A check has nothing to judge here; the message says what is missing, and what to do."""
+
+
 def worst(statuses: list[Status]) -> Status:
     """The status that describes a group: the first found of the order below."""
     order = [Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.UNSUPPORTED, Status.PASS]

@@ -19,7 +19,7 @@ from harness.checks import greedy, naming
 from harness.checks.budget import Budget
 from harness.checks.places import places
 from harness.checks.prompts import random_prompt
-from harness.checks.subject import Subject, check, repro
+from harness.checks.subject import NOTHING_TO_ASK, Subject, check, repro
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.scoring import Answer
@@ -27,7 +27,7 @@ from harness.stats.acceptance import AcceptanceTest, excess, smallest_excess, tr
 from harness.stats.eprocess import EProcess
 from harness.stats.experts import NAMED
 from harness.stats.trials import Floats, Trials, wrong_rounds
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 POWER = 0.99
 EXCESS = 0.1  # relative, of first positions: found with that power
@@ -73,8 +73,7 @@ def identities(subject: Subject, budget: Budget) -> Verdict:
             return wrong
         asked += len(supported)
     if not asked:
-        message = "no request of this check is within the declared capabilities"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(NOTHING_TO_ASK)
     return Verdict(
         check=name,
         status=Status.PASS,
@@ -115,11 +114,10 @@ def expected(subject: Subject, budget: Budget) -> Verdict:
             break
         needed = trials_needed(first, excess(first, EXCESS), budget.alpha, POWER)
         if math.isinf(needed):
-            message = (
+            raise Unsupported(
                 "every draft may be accepted, or none: sum min(p, q) is 1 or 0 at all first "
                 f"positions of {subject.pair.name}, use another pair"
             )
-            return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
     evidence = evidence_of(test, slack) | {
         "generations": len(requests),
         "first_positions_needed": math.ceil(needed) if math.isfinite(needed) else None,

@@ -22,7 +22,7 @@ from harness.checks.prompts import random_prompt, repetitive_prompt
 from harness.checks.subject import Subject, check, repro
 from harness.contract import Completion, Request, Sampling
 from harness.stats.paired_bets import PairedBets, smallest_drift
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 PROMPT = 12  # token ids
 PROMPTS = 4  # of sampled pairs
@@ -200,8 +200,9 @@ def sampled(subject: Subject, budget: Budget) -> Verdict:
     most = budget.samples // SAMPLES_PER_PAIR
     smallest = smallest_drift(most, len(names), budget.alpha, POWER)
     if subject.pair.has_weights and subject.pair.target.num_parameters() > LARGE:
-        message = "with the weights of so large a target distribution.evidence is the check"
-        return Verdict(check="arms.sampled", status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(
+            "with the weights of so large a target distribution.evidence is the check"
+        )
     bets = PairedBets(len(names))
     while bets.pairs < most and not bets.decision(budget.alpha):
         first = bets.pairs

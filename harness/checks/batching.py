@@ -14,7 +14,7 @@ from harness.checks.prompts import lengths, random_prompt, repetitive_prompt
 from harness.checks.reproduce import Call, program
 from harness.checks.subject import Refused, Subject, check
 from harness.contract import Completion, Request, Sampling
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 COPIES = 8  # of every row, in the large batch
 TRIES = 4  # sets of seeds, of which two must differ in company: rounding may once
@@ -83,11 +83,10 @@ def sampled(subject: Subject, budget: Budget) -> Verdict:
     """Seeded rows give the same ids alone, in a batch, permuted, and beside other kinds of rows."""
     name = "batching.sampled"
     if not randomness.reproducible(subject.pair):
-        message = (
+        raise Unsupported(
             f"rounding alone may give other ids in a batch than alone on {subject.pair.name}: "
             "use a pair with a small vocabulary"
         )
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
     wrong = None
     for attempt in range(TRIES):
         requests = list(_seeded(subject, budget, attempt))

@@ -10,7 +10,7 @@ from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt
 from harness.checks.subject import Subject, check, repro
 from harness.contract import Request, Sampling
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 CALLS = 8  # of each kind that is timed
 LONG = 1024  # tokens of a long prompt, if the context has room
@@ -79,8 +79,7 @@ def clock(subject: Subject, budget: Budget) -> Verdict:
                 repro=repro(subject, [long]),
             )
     if not evidence:
-        message = "no seconds are reported for the requests that the decoder takes"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported("no seconds are reported for the requests that the decoder takes")
     begin = f"; a clock that begins behind the prompt ({' and '.join(claimed)} arm)"
     return Verdict(
         check=name,

@@ -16,6 +16,7 @@ from harness import oracle
 from harness.contract import Request
 from harness.models import ModelPair
 from harness.stats import faults
+from harness.verdict import Unsupported
 from reference_impl import sampling
 from reference_impl.cache import fit_vocabulary
 
@@ -76,6 +77,12 @@ class Laws:
             elsewhere=oracle.joint(elsewhere).numpy(),
             source="that are the likeliest one" if same else "from the draft",
         )
+
+
+def require_enumerable(pair: ModelPair, tokens: int) -> None:
+    """Unsupported, if the law of so many tokens has too many outcomes."""
+    if pair.vocab_size**tokens > oracle.ENUMERABLE:
+        raise Unsupported(f"pair {pair.name} is too large to enumerate: use --pair micro")
 
 
 def position(cells: Floats, vocab: int, i: int) -> Floats:

@@ -10,10 +10,10 @@ import msgspec
 from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt
 from harness.checks.smoke import wrong_counts
-from harness.checks.subject import Refused, Subject, check, repro
+from harness.checks.subject import NOTHING_TO_ASK, Refused, Subject, check, repro
 from harness.contract import Completion, Grammar, Request, Sampling
 from harness.models import ModelPair
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 
 @check("contract.form")
@@ -37,7 +37,7 @@ def form(subject: Subject, budget: Budget) -> Verdict:
                 )
         asked += len(batch)
     if not asked:
-        return _nothing_to_ask(name)
+        raise Unsupported(NOTHING_TO_ASK)
     return Verdict(
         check=name,
         status=Status.PASS,
@@ -63,7 +63,7 @@ def requests(subject: Subject, budget: Budget) -> Verdict:
     batch = _varied(subject, budget, {})
     before = [msgspec.json.encode(request) for request in batch]
     if not batch:
-        return _nothing_to_ask(name)
+        raise Unsupported(NOTHING_TO_ASK)
     subject.ask(batch)
     for request, was in zip(batch, before, strict=True):
         if (now := msgspec.json.encode(request)) != was:
@@ -102,11 +102,6 @@ def nothing(subject: Subject, budget: Budget) -> Verdict:
         message="an empty list of requests gives an empty list",
         ruled_out="a crash where there is nothing to do",
     )
-
-
-def _nothing_to_ask(name: str) -> Verdict:
-    message = "no request of this check is within the declared capabilities"
-    return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
 
 
 def _varied(subject: Subject, budget: Budget, end: dict[str, Any]) -> list[Request]:

@@ -19,6 +19,7 @@ from harness import oracle
 from harness.checks import members, naming
 from harness.checks.budget import Budget
 from harness.checks.continuations import TOKENS as TOKENS
+from harness.checks.continuations import require_enumerable
 from harness.checks.members import Ints, Member, Sample
 from harness.checks.places import places
 from harness.checks.plan import EFFECT as EFFECT
@@ -74,9 +75,7 @@ def _telling(subject: Subject, budget: Budget, request: Request) -> Plan:
 def _judge(subject: Subject, name: str, budget: Budget, setting: str, draft_tokens: int) -> Verdict:
     pair = subject.pair
     conclude = functools.partial(Verdict, check=name)
-    if pair.vocab_size**TOKENS > oracle.ENUMERABLE:
-        message = f"pair {pair.name} is too large to enumerate: use --pair micro"
-        return conclude(status=Status.UNSUPPORTED, message=message)
+    require_enumerable(pair, TOKENS)
     request = Request(
         prompt=random_prompt(pair, 3, budget.seed),
         # One more than is looked at: the last token of a request is never drafted.
@@ -84,10 +83,7 @@ def _judge(subject: Subject, name: str, budget: Budget, setting: str, draft_toke
         sampling=SETTINGS[setting],
         draft_tokens=draft_tokens,
     )
-    if not subject.supports(request):
-        missing = sorted(request.capabilities() - subject.decoder.capabilities)
-        message = f"the decoder does not declare: {', '.join(missing)}"
-        return conclude(status=Status.UNSUPPORTED, message=message)
+    subject.require(*request.capabilities())
 
     plan = _telling(subject, budget, request)
     request = plan.request

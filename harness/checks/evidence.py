@@ -35,11 +35,8 @@ SETTINGS: Mapping[str, Sampling] = {
 def evidence(subject: Subject, budget: Budget, setting: str) -> Verdict:
     """Every token of many generations against the oracle, with the plain arm as control."""
     arms = TwoArms(subject, budget, SETTINGS[setting])
-    wanted = [r for r in arms.requests(speculate=True) if not subject.supports(r)]
-    if wanted:
-        missing = sorted(wanted[0].capabilities() - subject.decoder.capabilities)
-        message = f"the decoder does not declare: {', '.join(missing)}"
-        return Verdict(check=NAME, status=Status.UNSUPPORTED, message=message)
+    for request in arms.requests(speculate=True):
+        subject.require(*request.capabilities())
     arms.run()
     return conclusion(arms, setting)
 

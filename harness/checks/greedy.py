@@ -18,10 +18,10 @@ from harness.checks import diagnosis, minimise, triage
 from harness.checks.budget import Budget
 from harness.checks.prompts import lengths, random_prompt, repetitive_prompt
 from harness.checks.reproduce import Call
-from harness.checks.subject import Refused, Subject, check, repro
+from harness.checks.subject import NOTHING_TO_ASK, Refused, Subject, check, repro
 from harness.contract import Completion, Request
 from harness.models import ModelPair
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 from reference_impl.autoregressive import finished
 from reference_impl.cache import sliding_window
 
@@ -175,8 +175,7 @@ def judge_all(
     if missing := sorted(needed - subject.decoder.capabilities):
         ruled_out += f" (not asked for, being undeclared: {', '.join(missing)})"
     if not supported:
-        message = "no request of this check is within the declared capabilities"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(NOTHING_TO_ASK)
     alone = supported[:: max(1, len(supported) // ALONE)] if together else supported
     calls = [Call(tuple(supported))] if together else []
     calls += [Call((request,)) for request in alone]
@@ -238,7 +237,6 @@ def ties(subject: Subject, budget: Budget) -> Verdict:
     scores, _ = oracle.laws_along(pair.target, requests[0], path, pair.vocab_size)
     first, second = scores.topk(2).values.unbind(1)
     if not (first == second).any():
-        message = f"the best logits of {pair.name} do not tie: use --pair tiny-ties"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(f"the best logits of {pair.name} do not tie: use --pair tiny-ties")
     ruled_out = "an exact tie broken otherwise by a block than by single tokens"
     return judge_all(subject, name, requests, ruled_out, together=True)

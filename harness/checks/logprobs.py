@@ -19,11 +19,11 @@ from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt
 from harness.checks.reproduce import repro
-from harness.checks.subject import Malformed, Refused, Subject, check
+from harness.checks.subject import NOTHING_TO_ASK, Malformed, Refused, Subject, check
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.stats.rows import Rows
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 from reference_impl.sampling import warp
 
 SETTINGS: Sequence[dict[str, Any]] = (
@@ -78,8 +78,7 @@ def values(subject: Subject, budget: Budget) -> Verdict:
         tokens += len(found)
         widest = max(widest, *(value.tolerance for value in found))
     if not tokens:
-        message = "no request of this check is within the declared capabilities"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(NOTHING_TO_ASK)
     return Verdict(
         check=name,
         status=Status.PASS,

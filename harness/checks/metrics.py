@@ -12,9 +12,9 @@ from harness import oracle
 from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt
-from harness.checks.subject import Subject, check, repro
+from harness.checks.subject import NOTHING_TO_ASK, Subject, check, repro
 from harness.contract import Completion, Metrics, Request, Sampling
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 ROUNDING = 1e-6  # relative: quotients may be kept in single precision
 
@@ -29,8 +29,7 @@ def identities(subject: Subject, budget: Budget) -> Verdict:
     name = "metrics.identities"
     requests = [request for request in _spread(subject, budget) if subject.supports(request)]
     if not requests:
-        message = "no request of this check is within the declared capabilities"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(NOTHING_TO_ASK)
     counted: set[str] = set()
     for request, completion in zip(requests, subject.ask(requests), strict=True):
         if problem := wrong_metrics(request, completion):
@@ -92,8 +91,9 @@ def _rate(subject: Subject, budget: Budget, name: str, right: bool) -> Verdict:
             return _fail(subject, name, request, completion, problem)
     if not told:
         better = "tiny-self" if right else "tiny-hostile"
-        message = f"the draft of {subject.pair.name} is not always {words}: use --pair {better}"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(
+            f"the draft of {subject.pair.name} is not always {words}: use --pair {better}"
+        )
     return Verdict(
         check=name,
         status=Status.PASS,

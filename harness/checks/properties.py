@@ -134,8 +134,7 @@ def any_request(subject: Subject, budget: Budget) -> Verdict:
     with an end at a token of its answer.
     """
     name, session = "properties.requests", Session(subject)
-    if unsupported := _neither_greedy_nor_sampled(subject, name):
-        return unsupported
+    subject.require_one_of("greedy", "sampling")
     drawn = _drawn(subject, budget)
     alone = st.tuples(drawn)
     batches = st.lists(drawn, min_size=1, max_size=3).map(tuple)
@@ -166,8 +165,7 @@ def any_sequence(subject: Subject, budget: Budget) -> Verdict:
     an end at a token of its answer, another K, or no speculation.
     """
     name, session = "properties.sequences", Session(subject)
-    if unsupported := _neither_greedy_nor_sampled(subject, name):
-        return unsupported
+    subject.require_one_of("greedy", "sampling")
     machine = hypothesis.seed(budget.seed)(_machine(session, _drawn(subject, budget)))
     settings = _settings(-(-2 * budget.examples // STEPS))
     run_state_machine_as_test(machine, settings=settings)
@@ -232,13 +230,6 @@ def _machine(session: Session, drawn: st.SearchStrategy[Request]) -> type[RuleBa
             )
 
     return Calls
-
-
-def _neither_greedy_nor_sampled(subject: Subject, name: str) -> Verdict | None:
-    if subject.decoder.capabilities & {"greedy", "sampling"}:
-        return None
-    message = "the decoder declares neither greedy nor sampling"
-    return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
 
 
 def _conclusion(session: Session, name: str) -> Verdict:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from harness import oracle
 from harness.checks import greedy, members
 from harness.checks.budget import Budget
 from harness.checks.continuations import TOKENS as OF_JOINT_LAW
-from harness.checks.continuations import Laws
+from harness.checks.continuations import Laws, require_enumerable
 from harness.checks.prompts import random_prompt
 from harness.checks.reproduce import Call, program
 from harness.checks.subject import Subject, check
@@ -167,9 +166,7 @@ def seeds(subject: Subject, budget: Budget) -> Verdict:
     seeds repeats its outputs, and so has counts that no sample has. The plain arm is the control.
     """
     name, pair = "randomness.seeds", subject.pair
-    if pair.vocab_size**OF_JOINT_LAW > oracle.ENUMERABLE:
-        message = f"pair {pair.name} is too large to enumerate: use --pair micro"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    require_enumerable(pair, OF_JOINT_LAW)
     count = budget.samples // SEEDS_OF_SAMPLES
     request = Request(
         prompt=random_prompt(pair, 3, budget.seed),

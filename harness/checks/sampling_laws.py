@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from harness import oracle
 from harness.checks.budget import Budget
-from harness.checks.continuations import TOKENS, Floats, conditional_laws, position, prefixes
+from harness.checks.continuations import (
+    TOKENS,
+    Floats,
+    conditional_laws,
+    position,
+    prefixes,
+    require_enumerable,
+)
 from harness.checks.distribution import impossible
 from harness.checks.members import STATISTICS, Ints
 from harness.checks.prompts import random_prompt
@@ -103,13 +110,9 @@ def law(subject: Subject, budget: Budget, setting: str) -> Verdict:
     signs, bias, a grammar, and EOS that may come from the second token on.
     """
     pair, chosen = subject.pair, SETTINGS[setting]
-    if pair.vocab_size**TOKENS > oracle.ENUMERABLE:
-        message = f"pair {pair.name} is too large to enumerate: use --pair micro"
-        return Verdict(check=NAME, status=Status.UNSUPPORTED, message=message)
+    require_enumerable(pair, TOKENS)
     request, right, wrong = _telling(pair, budget, chosen)
-    if missing := sorted(request.capabilities() - subject.decoder.capabilities):
-        message = f"the decoder does not declare: {', '.join(missing)}"
-        return Verdict(check=NAME, status=Status.UNSUPPORTED, message=message)
+    subject.require(*request.capabilities())
 
     arms = [request]
     if "plain" in subject.decoder.capabilities:

@@ -20,7 +20,7 @@ from harness.contract import Request, Sampling
 from harness.models import ModelPair
 from harness.stats.acceptance import AcceptanceTest
 from harness.stats.trials import Trials
-from harness.verdict import Status, Verdict
+from harness.verdict import Status, Unsupported, Verdict
 from reference_impl.cache import sliding_window
 
 WARM = Sampling(temperature=1.0)
@@ -47,8 +47,7 @@ def accepts_all(subject: Subject, budget: Budget) -> Verdict:
 def _accepts_all(subject: Subject, budget: Budget, name: str) -> Verdict:
     pair = subject.pair
     if not _is_its_own_draft(pair):
-        message = f"the draft of {pair.name} is not its target: use --pair tiny-self"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(f"the draft of {pair.name} is not its target: use --pair tiny-self")
     test, slack = AcceptanceTest(budget.alpha), slack_of(pair, WARM)
     evidence: dict[str, Any] = {"gap_of_noise": noise_of(pair)}
     drafted, near_ties, parts = 0, 0, []

@@ -12,7 +12,7 @@ from harness.checks.budget import Budget
 from harness.checks.prompts import looping_prompt, random_prompt
 from harness.checks.subject import Subject, check, repro
 from harness.contract import Completion, Request, Sampling
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 TOKENS = 48  # of each text
 COLD = Sampling(temperature=0.1)  # for decoders that only sample
@@ -26,16 +26,15 @@ def target_calls(subject: Subject, budget: Budget) -> Verdict:
     draft that is the target. Acceptance in the first and second half of the texts is told: less
     in the second is what a draft whose state goes stale looks like.
     """
-    name, declared = "speed_evidence.target_calls", subject.decoder.capabilities
-    if not {"rounds", "metrics"} & declared:
-        message = "the decoder does not declare: rounds or metrics"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+    name = "speed_evidence.target_calls"
+    subject.require_one_of("rounds", "metrics")
     requests = [request for request in _easy(subject, budget) if subject.supports(request)]
     completions = subject.ask(requests) if requests else []
     calls = [_calls(completion) for completion in completions]
     if not any(calls):
-        message = "no request is within the declared capabilities, or no target calls are counted"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(
+            "no request is within the declared capabilities, or no target calls are counted"
+        )
     counted = [(c, len(a.tokens)) for c, a in zip(calls, completions, strict=True) if c]
     total, tokens = (sum(column) for column in zip(*counted, strict=True))
     drafted, accepted = _drafts(completions)
@@ -87,8 +86,7 @@ def target_tokens(subject: Subject, budget: Budget) -> Verdict:
     for request, completion in zip(requests, subject.ask(requests), strict=True):
         m = completion.metrics
         if m is None or m.target_tokens is None or m.target_calls is None:
-            message = "target_tokens and target_calls are not both counted"
-            return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+            raise Unsupported("target_tokens and target_calls are not both counted")
         text = length + len(completion.tokens)
         bound = text + m.target_calls * (2 * (request.draft_tokens + 1) + text // 2)
         dearest = max(dearest, m.target_tokens / text)

@@ -17,7 +17,7 @@ from harness.checks.prompts import random_prompt, repetitive_prompt
 from harness.checks.subject import Refused, Subject, check
 from harness.contract import Request
 from harness.models import ModelPair
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 from reference_impl.cache import sliding_window
 from reference_impl.recurrent import is_recurrent
 
@@ -35,8 +35,9 @@ def window(subject: Subject, budget: Budget) -> Verdict:
     name, pair = "greedy.window", subject.pair
     size = sliding_window(pair.target.config.get_text_config())
     if not 0 < size <= WIDEST:
-        message = f"the target of {pair.name} has no sliding window: use --pair tiny-window"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(
+            f"the target of {pair.name} has no sliding window: use --pair tiny-window"
+        )
     within = [  # half of it, for one that is too narrow
         _request(subject, length, max(1, size // 2 + 1 - length), k, budget.seed + seed)
         for k in budget.draft_tokens
@@ -72,8 +73,9 @@ def recurrent(subject: Subject, budget: Budget) -> Verdict:
     """
     name, pair = "greedy.recurrent", subject.pair
     if not is_recurrent(pair.target):
-        message = f"the target of {pair.name} has no recurrent state: use --pair tiny-mamba"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(
+            f"the target of {pair.name} has no recurrent state: use --pair tiny-mamba"
+        )
     tokens = min(2 * budget.new_tokens, 48)
     requests = [
         _request(subject, length, tokens, k, budget.seed + seed, make)
@@ -86,7 +88,7 @@ def recurrent(subject: Subject, budget: Budget) -> Verdict:
     except Refused as error:
         if not isinstance(error.__cause__, (ValueError, NotImplementedError)):
             raise
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=str(error))
+        raise Unsupported(str(error)) from error
     verdict = greedy.judge_all(
         subject, name, requests, f"any differing token of {tokens} in a row", together=True
     )

@@ -19,10 +19,10 @@ from harness.checks.budget import Budget
 from harness.checks.diagnosis import place_of
 from harness.checks.prompts import looping_prompt, random_prompt
 from harness.checks.reproduce import Call, repro
-from harness.checks.subject import Refused, Subject, check
+from harness.checks.subject import NOTHING_TO_ASK, Refused, Subject, check
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 from reference_impl.autoregressive import finished
 
 LONGEST_CONTEXT = 2048  # that is filled up: beyond it is a matter of cost, not of kind
@@ -121,8 +121,9 @@ def context(subject: Subject, budget: Budget) -> Verdict:
     """Prompt and output fill the context to its last token, and K reaches beyond it."""
     name, pair = "stopping.context", subject.pair
     if pair.context_length > LONGEST_CONTEXT:
-        message = f"a context of {pair.context_length} tokens is too long to fill: use --pair tiny"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(
+            f"a context of {pair.context_length} tokens is too long to fill: use --pair tiny"
+        )
     cases = [
         Case(
             Request(
@@ -168,8 +169,7 @@ def _judge(
     if missing := sorted(needed - subject.decoder.capabilities):
         ruled_out += f" (not asked for, being undeclared: {', '.join(missing)})"
     if not supported:
-        message = "no request of this check is within the declared capabilities"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(NOTHING_TO_ASK)
     at_once = [case for case in supported if _ends_at_once(case)]
     later = [case for case in supported if not _ends_at_once(case)]
     alone = [[case] for case in later[:: max(1, len(later) // ALONE)]]

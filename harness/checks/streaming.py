@@ -12,9 +12,9 @@ from harness.checks import greedy
 from harness.checks.budget import LARGE, Budget
 from harness.checks.prompts import random_prompt
 from harness.checks.reproduce import Call, program
-from harness.checks.subject import Subject, check
+from harness.checks.subject import NOTHING_TO_ASK, Subject, check
 from harness.contract import Completion, Request, Sampling
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 from reference_impl.autoregressive import finished
 
 HOT = Sampling(temperature=3.0)  # so that every id is likely enough to come
@@ -34,7 +34,7 @@ def pieces(subject: Subject, budget: Budget) -> Verdict:
     name, most = "streaming.pieces", 0
     requests = [request for request in _spread(subject, budget) if subject.supports(request)]
     if not requests:
-        return _nothing_to_ask(name)
+        raise Unsupported(NOTHING_TO_ASK)
     for request, completion in zip(requests, subject.ask(requests), strict=True):
         found = subject.stream(request)
         if wrong := _differs(subject, name, request, found, completion):
@@ -73,6 +73,8 @@ def every_id(subject: Subject, budget: Budget) -> Verdict:
             tokens += sum(map(len, found))
             inside.update(token for piece in found for token in piece[1:])
             if len(inside) == pair.vocab_size or tokens >= most:
+                if not inside:
+                    raise Unsupported("its pieces have one id each: none has a midst")
                 return Verdict(
                     check=name,
                     status=Status.PASS,
@@ -81,7 +83,7 @@ def every_id(subject: Subject, budget: Budget) -> Verdict:
                     ruled_out=f"an id that a stream cannot carry, of the {len(inside)} that came",
                     evidence={"tokens": tokens, "ids": len(inside)},
                 )
-    return _nothing_to_ask(name)
+    raise Unsupported(NOTHING_TO_ASK)
 
 
 @check("streaming.cancel", "stream")
@@ -90,7 +92,7 @@ def cancel(subject: Subject, budget: Budget) -> Verdict:
     name, pair = "streaming.cancel", subject.pair
     sampling, seed = _repeatable(subject)
     if sampling is None:
-        return _nothing_to_ask(name)
+        raise Unsupported(NOTHING_TO_ASK)
     closed = 0
     for k in sorted({min(budget.draft_tokens), max(budget.draft_tokens)}):
         long, *others = [
@@ -169,11 +171,6 @@ def _repeatable(subject: Subject) -> tuple[Sampling | None, int | None]:
     if "greedy" in declared:
         return Sampling(), None
     return (Sampling(temperature=1.0), 1) if {"sampling", "seed"} <= declared else (None, None)
-
-
-def _nothing_to_ask(name: str) -> Verdict:
-    message = "no request of this check is within the declared capabilities"
-    return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
 
 
 def _differs(

@@ -23,10 +23,11 @@ from harness.contract import (
     StreamingDecoder,
 )
 from harness.models import ModelPair, NoWeightsError
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 Parameters = ParamSpec("Parameters")
 MOST_IN_REPRO = 32  # requests
+NOTHING_TO_ASK = "no request of this check is within the declared capabilities"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,16 @@ class Subject:
     def supports(self, request: Request) -> bool:
         """Whether the decoder declares all that the request asks for."""
         return request.capabilities() <= self.decoder.capabilities
+
+    def require(self, *needed: str) -> None:
+        """Unsupported, unless the decoder declares these capabilities."""
+        if missing := sorted(set(needed) - self.decoder.capabilities):
+            raise Unsupported(f"the decoder does not declare: {', '.join(missing)}")
+
+    def require_one_of(self, *alternatives: str) -> None:
+        """Unsupported, unless the decoder declares at least one of these capabilities."""
+        if not self.decoder.capabilities & set(alternatives):
+            raise Unsupported(f"the decoder declares none of: {', '.join(alternatives)}")
 
     def ask(self, requests: Sequence[Request]) -> list[Completion]:
         """Generate, and make sure that the answer has the contract's form.
@@ -207,9 +218,10 @@ Check = Callable[Concatenate[Subject, Parameters], Verdict]
 def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Parameters]]:
     """Make a function a check: it has a name, needs capabilities, and outlives the decoder.
 
-    A missing capability is UNSUPPORTED, and so are missing weights; a decoder that raises, or
-    answers in another form than the contract's, is an ERROR. A failure that shows in many outputs
-    together, and so comes without a reproduction, is reproduced by the check itself.
+    A missing capability is UNSUPPORTED, and so is whatever else raises ``Unsupported``, and missing
+    weights; a decoder that raises, or answers in another form than the contract's, is an ERROR. A
+    failure that shows in many outputs together, and so comes without a reproduction, is reproduced
+    by the check itself.
     """
 
     def decorate(function: Check[Parameters]) -> Check[Parameters]:
@@ -217,13 +229,10 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
         def run(
             subject: Subject, /, *args: Parameters.args, **kwargs: Parameters.kwargs
         ) -> Verdict:
-            missing = set(needs) - subject.decoder.capabilities
-            if missing:
-                message = f"the decoder does not declare: {', '.join(sorted(missing))}"
-                return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
             try:
+                subject.require(*needs)
                 verdict = function(subject, *args, **kwargs)
-            except NoWeightsError as error:
+            except (Unsupported, NoWeightsError) as error:
                 return Verdict(check=name, status=Status.UNSUPPORTED, message=str(error))
             except Refused as error:
                 return Verdict(

@@ -12,7 +12,7 @@ from harness.checks.budget import Budget
 from harness.checks.prompts import random_prompt
 from harness.checks.subject import Refused, Subject, check, repro
 from harness.contract import Request, Sampling
-from harness.verdict import FaultClass, Status, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 SAMPLED = 8  # requests of every K
 
@@ -26,8 +26,7 @@ def padding(subject: Subject, budget: Budget) -> Verdict:
     name, pair = "vocabulary.padding", subject.pair
     widths = [model.config.get_text_config().vocab_size for model in (pair.target, pair.draft)]
     if max(widths) <= pair.vocab_size:
-        message = f"no model of {pair.name} has padding columns: use --pair tiny-padded"
-        return Verdict(check=name, status=Status.UNSUPPORTED, message=message)
+        raise Unsupported(f"no model of {pair.name} has padding columns: use --pair tiny-padded")
     warm = Sampling(temperature=1.0)
     requests = [
         Request(
@@ -51,7 +50,7 @@ def padding(subject: Subject, budget: Budget) -> Verdict:
             subject.ask(sampled)
     except Refused as error:
         if isinstance(error.__cause__, (ValueError, NotImplementedError)):  # it wants even widths
-            return Verdict(check=name, status=Status.UNSUPPORTED, message=str(error))
+            raise Unsupported(str(error)) from error
         if "outside the vocabulary" not in str(error):
             raise
         blamed = _says_it_plainly(subject, error.requests)
