@@ -138,22 +138,12 @@ class SpeculativeEngine:
         batch.fed(proposal.count + 1)
         processed = self.process(logits, batch, proposal)
 
-        width = proposal.tokens.shape[1]
         count = torch.from_numpy(proposal.count).to(self.device)
-        u = self.coins(batch, count + 1, width + 1)
+        u = self.coins(batch, count + 1, proposal.tokens.shape[1] + 1)
         if batch.parameters.greedy:
-            best = self.best(processed)
-            p_drafts = (best[:, :-1] == proposal.tokens).double()
-            accepted = self.accepted(p_drafts, torch.ones_like(p_drafts), u[:, :-1], count)
-            chosen = best.gather(1, accepted.unsqueeze(1)).squeeze(1)
+            accepted, chosen = self.matched(self.best(processed), proposal, count, u)
         else:
-            p = self.law(processed, batch)
-            p_drafts = p[:, :-1].gather(2, proposal.tokens.unsqueeze(2)).squeeze(2)
-            q_drafts = self.q_of_drafts(proposal)
-            accepted = self.accepted(p_drafts, q_drafts, u[:, :-1], count)
-            row = torch.arange(len(batch), device=self.device)
-            p_next, q_next = p[row, accepted], self.q_rejected(proposal, accepted, count)
-            chosen = self.choose(p_next, q_next, u.gather(1, count.unsqueeze(1)).squeeze(1))
+            accepted, chosen = self.judge(self.law(processed, batch), proposal, count, u)
         emitted = self.emit(proposal, accepted, chosen, count)
         logprobs = self.logprobs(processed, batch, emitted)
         return self.commit(batch, cached, Emitted(proposal, accepted, emitted, logprobs))
@@ -223,6 +213,36 @@ class SpeculativeEngine:
         A row uses the first ``used`` [B] of its own.
         """
         return batch.streams.uniform(most, used=used)
+
+    def matched(
+        self, best: Tensor, proposal: Proposal, count: Tensor, u: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Where all rows are greedy: length of the accepted prefix, and the token after it, [B]."""
+        p_drafts = (best[:, :-1] == proposal.tokens).double()
+        accepted = self.accepted(p_drafts, torch.ones_like(p_drafts), u[:, :-1], count)
+        return accepted, best.gather(1, accepted.unsqueeze(1)).squeeze(1)
+
+    def judge(
+        self, p: Tensor, proposal: Proposal, count: Tensor, u: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Length of the accepted prefix, and the token after it, [B] each.
+
+        Parameters
+        ----------
+        p : Tensor [B, K + 1, V]
+            The target's laws.
+        proposal : Proposal
+        count : Tensor [B], int64
+            Drafts of each row.
+        u : Tensor [B, K + 1], float64
+            Coins: one a draft, and one for the token after the accepted ones, at index ``count``.
+        """
+        p_drafts = p[:, :-1].gather(2, proposal.tokens.unsqueeze(2)).squeeze(2)
+        accepted = self.accepted(p_drafts, self.q_of_drafts(proposal), u[:, :-1], count)
+        row = torch.arange(len(p), device=self.device)
+        p_next, q_next = p[row, accepted], self.q_rejected(proposal, accepted, count)
+        chosen = self.choose(p_next, q_next, u.gather(1, count.unsqueeze(1)).squeeze(1))
+        return accepted, chosen
 
     def q_of_drafts(self, proposal: Proposal) -> Tensor:
         """q(d) of every drafted token, [B, K]."""

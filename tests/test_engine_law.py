@@ -19,13 +19,14 @@ from torch import Tensor
 
 from harness.contract import Grammar, Request, Sampling
 from harness.models import ModelPair, load_pair
-from reference_impl import autoregressive, engine
+from reference_impl import acceptance, autoregressive, engine
+from reference_impl.acceptance import BlockVerification, SamplerMatching
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.drafters import model as model_drafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.engine import SpeculativeEngine
-from reference_impl.proposal import Drafter
+from reference_impl.proposal import Drafter, Proposal
 from reference_impl.randomness import enumerate_outcomes, inverse_cdf
 
 Law = dict[tuple[int, ...], float]
@@ -81,8 +82,8 @@ class Coins:
                     yield [*script, *[0.0] * (coin - len(script)), middle]
 
 
-class Watched(SpeculativeEngine):
-    """The engine, telling where the border of each acceptance lies."""
+class Watching(SpeculativeEngine):
+    """An engine that tells where the border of each acceptance lies."""
 
     scripted: Coins
 
@@ -107,12 +108,27 @@ class Watched(SpeculativeEngine):
         return kept
 
 
+class Watched(Watching):
+    """Token-wise rejection."""
+
+
+class WatchedBlock(Watching, BlockVerification):
+    """Block verification."""
+
+
+class WatchedMatching(Watching, SamplerMatching):
+    """Sampler matching."""
+
+    def accept(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
+        return SpeculativeEngine.accept(self, p, q, u)  # equal or not: no coin decides
+
+
 def engine_law(
     pair: ModelPair,
     request: Request,
     drafter: Drafter,
     monkeypatch: pytest.MonkeyPatch,
-    decoder: type[Watched] = Watched,
+    decoder: type[Watching] = Watched,
 ) -> Law:
     """Every way a generation can go, many at a time."""
     watched = decoder(pair.target, drafter, pair.vocab_size)
@@ -120,13 +136,22 @@ def engine_law(
 
     def draw(probabilities: Tensor, u: Tensor) -> Tensor:
         chosen = inverse_cdf(probabilities, u)
-        for row, weights in enumerate(probabilities.tolist()):
-            watched.scripted.decide(row, float(u[row]), weights, int(chosen[row]))
+        for at in itertools.product(*map(range, u.shape)):  # one a row, or one a position
+            weights = probabilities[at].tolist()
+            watched.scripted.decide(at[0], float(u[at]), weights, int(chosen[at]))
         return chosen
 
+    def falls(u: Tensor, chance: Tensor) -> Tensor:
+        well = u < chance
+        for row, i in itertools.product(*map(range, u.shape)):
+            h = float(chance[row, i])
+            watched.scripted.decide(row, float(u[row, i]), [h, 1 - h], int(not well[row, i]))
+        return well
+
     monkeypatch.setattr("reference_impl.batch.Streams", lambda *_: watched.scripted)
-    monkeypatch.setattr(engine, "inverse_cdf", draw)
-    monkeypatch.setattr(model_drafter, "inverse_cdf", draw)
+    monkeypatch.setattr(acceptance, "falls", falls)
+    for module in (acceptance, engine, model_drafter):
+        monkeypatch.setattr(module, "inverse_cdf", draw)
     scripts: list[list[float]] = [[]]
     while scripts:
         now, scripts = scripts[:500], scripts[500:]
@@ -173,6 +198,12 @@ EVERYTHING = Sampling(
 ALTERNATING = Grammar(({1: 1, 3: 1}, {2: 0, 4: 0, 6: 2}, {}))
 CASES = {
     "narrow": Request(prompt=(1, 2), max_new_tokens=3, sampling=NARROW, draft_tokens=2),
+    "wide": Request(
+        prompt=(1, 2),
+        max_new_tokens=3,
+        sampling=Sampling(temperature=1.5, top_k=5),
+        draft_tokens=2,
+    ),
     "whole": Request(
         prompt=(3,), max_new_tokens=2, sampling=Sampling(temperature=1.0), draft_tokens=1
     ),
@@ -213,6 +244,26 @@ def test_the_law_of_the_engine_is_the_law_of_the_target(
     assert distance(law, target_law(pair, request)) < 1e-6  # laws are float32
 
 
+RULES = [
+    *((WatchedBlock, case) for case in ("narrow", "wide", "long", "grammar", "stop")),
+    *((WatchedMatching, case) for case in ("narrow", "whole")),  # all positions draw: many ways
+]
+
+
+@pytest.mark.parametrize(("rule", "case"), RULES)
+@pytest.mark.parametrize(
+    ("name", "drafter"), [("micro", "model"), ("micro-hostile", "model"), ("micro", "ngram")]
+)
+def test_other_rules_are_exact_too(
+    name: str, drafter: str, rule: type[Watching], case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = load_pair(name, dtype=torch.float64)
+    request = CASES[case]
+    law = engine_law(pair, request, drafter_of(pair, drafter), monkeypatch, rule)
+    assert sum(law.values()) == pytest.approx(1, abs=1e-6)
+    assert distance(law, target_law(pair, request)) < 1e-6
+
+
 class OverAccepts(Watched):
     def accept(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
         return super().accept(p * 1.02, q, u)
@@ -223,12 +274,29 @@ class FromTarget(Watched):
         return engine.inverse_cdf(p, u)
 
 
-@pytest.mark.parametrize("wrong", [OverAccepts, FromTarget])
+class BlockWithoutWeight(WatchedBlock):
+    def judge(
+        self, p: Tensor, proposal: Proposal, count: Tensor, u: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        accepted, _ = super().judge(p, proposal, count, u)
+        row = torch.arange(len(p))
+        q = self.q_rejected(proposal, accepted, count)  # the residual of token-wise rejection
+        coin = u.gather(1, count.unsqueeze(1)).squeeze(1)
+        return accepted, acceptance.inverse_cdf(engine.residual(p[row, accepted], q), coin)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name", "case"),
+    [
+        (OverAccepts, "micro-bad", "whole"),
+        (FromTarget, "micro-bad", "whole"),
+        (BlockWithoutWeight, "micro", "wide"),
+    ],
+)
 def test_a_wrong_engine_has_another_law(
-    wrong: type[Watched], monkeypatch: pytest.MonkeyPatch
+    wrong: type[Watching], name: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = load_pair("micro-bad", dtype=torch.float64)
-    request = CASES["whole"]
+    pair, request = load_pair(name, dtype=torch.float64), CASES[case]
     law = engine_law(pair, request, drafter_of(pair, "model"), monkeypatch, wrong)
     assert sum(law.values()) == pytest.approx(1, abs=1e-6)
     assert distance(law, target_law(pair, request)) > 1e-3
