@@ -69,13 +69,18 @@ def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model
         return model
     if dtype is None or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         dtype = torch.float32
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    packed = copy.deepcopy(model, shared)
+    packed = copy_that_shares(model)
     for module in list(packed.modules()):
         for name, child in module.named_children():
             if _packable(child):
                 setattr(module, name, PackedLinear(child, dtype))
     return packed
+
+
+def copy_that_shares(model: Model) -> Model:
+    """A copy of a module whose parameters and buffers are those of the module itself."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared)
 
 
 def _packable(module: nn.Module) -> TypeGuard[nn.Linear]:

@@ -24,6 +24,12 @@ Factory = Callable[..., Decoder]
 BUILT_IN: Mapping[str, str] = {
     "reference": "harness.adapters.reference:engine",
     "reference-ngram": "harness.adapters.reference:engine_ngram",
+    "reference-early-exit": "harness.adapters.reference:early_exit",
+    "reference-suffix": "harness.adapters.reference:suffix",
+    "reference-cascade": "harness.adapters.reference:cascade",
+    "reference-block": "harness.adapters.reference:block_verification",
+    "reference-matching": "harness.adapters.reference:sampler_matching",
+    "reference-typical": "harness.adapters.reference:typical_acceptance",
     "reference-page": "harness.adapters.reference:page",
     "reference-branches": "harness.adapters.reference:branches",
     "reference-prefix-cache": "harness.adapters.reference:prefix_cache",

@@ -9,9 +9,13 @@ import torch
 from harness.contract import CAPABILITIES, Completion, Request, validate
 from harness.models import ModelPair
 from reference_impl import autoregressive, speculative
+from reference_impl.acceptance import BlockVerification, SamplerMatching, TypicalAcceptance
 from reference_impl.branches import BranchDrafter, TwoBranches
+from reference_impl.drafters.cascade import CascadeDrafter
+from reference_impl.drafters.early_exit import EarlyExitDrafter
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
+from reference_impl.drafters.suffix import SuffixDrafter
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.preemption import PreemptingEngine
 from reference_impl.prefix_cache import PrefixCachedEngine
@@ -66,6 +70,43 @@ def engine_ngram(
 ) -> EngineDecoder:
     """Reference engine with n-gram prompt lookup."""
     return EngineDecoder(pair, NgramDrafter(max_ngram, min_ngram), max_batch=max_batch)
+
+
+def early_exit(pair: ModelPair, layers: int = 1, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with the target's own first layers as the draft."""
+    drafter = EarlyExitDrafter(pair.target, layers, pair.vocab_size)
+    return EngineDecoder(pair, drafter, max_batch=max_batch)
+
+
+def suffix(pair: ModelPair, min_match: int = 1, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with lookup of the longest suffix that occurred before."""
+    return EngineDecoder(pair, SuffixDrafter(min_match), max_batch=max_batch)
+
+
+def cascade(pair: ModelPair, min_match: int = 2, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with suffix lookup, and the pair's draft model where it finds nothing."""
+    drafter = CascadeDrafter(SuffixDrafter(min_match), pair.draft, pair.vocab_size)
+    return EngineDecoder(pair, drafter, max_batch=max_batch)
+
+
+def block_verification(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine that judges a drafted block as a whole, with the pair's draft model."""
+    drafter = ModelDrafter(pair.draft, pair.vocab_size)
+    return EngineDecoder(pair, drafter, BlockVerification, max_batch)
+
+
+def sampler_matching(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine that keeps the drafts which equal the target's own draws."""
+    drafter = ModelDrafter(pair.draft, pair.vocab_size)
+    return EngineDecoder(pair, drafter, SamplerMatching, max_batch)
+
+
+def typical_acceptance(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with Medusa's lossy rule, and the pair's draft model."""
+    drafter = ModelDrafter(pair.draft, pair.vocab_size)
+    decoder = EngineDecoder(pair, drafter, TypicalAcceptance, max_batch)
+    decoder.capabilities |= {"declared_lossy"}
+    return decoder
 
 
 def prefix_cache(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
