@@ -99,7 +99,18 @@ class CachedModel:
     vocab : int
         Columns of the returned logits: wider models are cut (padding of the output matrix),
         narrower ones are filled with -inf.
+
+    Attributes
+    ----------
+    depths : tuple of int
+        After how many layers the states of tokens are wanted, for drafters that read them; -1: what
+        goes into the head.
+    features : Tensor [B, T, sum of widths] or None
+        Those states of the tokens that were fed last, side by side.
     """
+
+    depths: tuple[int, ...] = ()
+    features: Tensor | None = None
 
     def __init__(self, model: PreTrainedModel, capacity: int, vocab: int) -> None:
         self.model = model
@@ -139,7 +150,19 @@ class CachedModel:
             A row's tokens may be followed by padding: it is written beyond the row's end, where
             nobody looks, and its logits mean nothing.
         """
-        rows, width = ids.shape
+        keeping = {"logits_to_keep": keep} if self._keeps else {}
+        output = self._run(start, ids.shape[1], input_ids=ids, **keeping)
+        return fit_vocabulary(output.logits, self.vocab)
+
+    def states(self, embeddings: Tensor, start: Ints) -> Tensor:
+        """Feed embeddings [B, T, D] to a model without a head; its last states, [B, T, D]."""
+        output = self._run(start, embeddings.shape[1], inputs_embeds=embeddings)
+        last: Tensor = output.last_hidden_state
+        return last
+
+    def _run(self, start: Ints, width: int, **inputs: Any) -> Any:
+        """Feed ``width`` tokens per row; what the model returns."""
+        rows = len(start)
         steps = torch.arange(width, device=self.device)
         position = torch.from_numpy(start).to(self.device).unsqueeze(1) + steps
         where = self._where
@@ -150,15 +173,16 @@ class CachedModel:
         where.rows = torch.arange(rows, device=self.device).unsqueeze(1)
         where.slots = position
         output = self.model(
-            input_ids=ids,
             attention_mask=self._mask(position),
             # Padding may run past the last position that a table of embeddings has.
             position_ids=self.position_ids(position).clamp(max=self.positions - 1),
             use_cache=True,
             **{self._cache_name: self._cache},
-            **({"logits_to_keep": keep} if self._keeps else {}),
+            **({"output_hidden_states": True} if self.depths else {}),
+            **inputs,
         )
-        return fit_vocabulary(output.logits, self.vocab)
+        self.features = features_of(output, self.depths)
+        return output
 
     def position_ids(self, position: Tensor) -> Tensor:
         """What the model is told of the places [B, T] of its tokens."""
@@ -215,6 +239,13 @@ class CachedModel:
         for layer in self._cache.layers:
             if layer.is_initialized:
                 layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+
+
+def features_of(output: Any, depths: Sequence[int]) -> Tensor | None:
+    """States of the tokens of a forward pass after so many layers, side by side, [B, T, D]."""
+    if not depths:
+        return None
+    return torch.cat([output.hidden_states[depth] for depth in depths], -1)
 
 
 def cache_argument(model: PreTrainedModel) -> str:

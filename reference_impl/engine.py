@@ -28,6 +28,7 @@ from harness.contract import Completion, Request, Round
 from reference_impl import sampling
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
+from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Drafter, Emitted, Proposal
 from reference_impl.randomness import inverse_cdf
@@ -99,9 +100,12 @@ class SpeculativeEngine:
         batch = Batch(requests, self.vocab, self.device)
         capacity = self.capacity(batch)
         target = self.cache(capacity)
+        if isinstance(self.drafter, FeatureDrafter):
+            target.depths = self.drafter.depths
         cached = self.prefill(batch, target)
         if self.drafter and batch.draft_tokens.any():
             self.drafter.start(batch, capacity)
+            self.show(target, cached * 0)
         while True:
             cached = self.round(batch, target, cached)
             yield batch
@@ -162,7 +166,14 @@ class SpeculativeEngine:
         self, batch: Batch, target: CachedModel, cached: Ints, proposal: Proposal
     ) -> tuple[Proposal, Tensor]:
         """The drafts that are judged, and the logits [B, K + 1, V] that judge them."""
-        return proposal, self.rows(target.forward(self.block(batch, proposal), cached))
+        logits = target.forward(self.block(batch, proposal), cached)
+        self.show(target, cached)
+        return proposal, self.rows(logits)
+
+    def show(self, target: CachedModel, start: Ints) -> None:
+        """Let a drafter that reads them see the states of the tokens from ``start`` [B] on."""
+        if isinstance(self.drafter, FeatureDrafter) and target.features is not None:
+            self.drafter.see(target.features, start)
 
     def block(self, batch: Batch, proposal: Proposal) -> Tensor:
         """What the target is fed, [B, K + 1]: the last token of every row, and its drafts."""

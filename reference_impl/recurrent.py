@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from reference_impl.cache import CachedModel, Ints, States, fit_vocabulary
+from reference_impl.cache import CachedModel, Ints, States, features_of, fit_vocabulary
 
 
 class RecurrentModel(CachedModel):
@@ -69,16 +69,21 @@ class RecurrentModel(CachedModel):
             self._begin(ids)
         position = torch.from_numpy(start).to(self.device)
         self.restore(position)
-        logits = []
+        logits, features = [], []
         for step in range(width):
             output = self.model(
                 input_ids=ids[:, step : step + 1],
                 use_cache=True,
                 **{self._cache_name: self._cache},
                 **self._told,
+                **({"output_hidden_states": True} if self.depths else {}),
             )
             logits.append(output.logits)
+            features.append(features_of(output, self.depths))
             self.save(position + step + 1)
+        self.features = (
+            torch.cat([f for f in features if f is not None], 1) if self.depths else None
+        )
         return fit_vocabulary(torch.cat(logits[-keep:], 1), self.vocab)
 
     def restore(self, position: Tensor) -> None:

@@ -4,27 +4,59 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from strategies import examples, token_lists
+from transformers import LlamaConfig, PreTrainedModel
 
 from harness.contract import Request, Sampling
 from harness.models import ModelPair, load_pair
 from reference_impl import autoregressive
 from reference_impl.batch import Batch
+from reference_impl.cache import Ints
 from reference_impl.drafters.cascade import CascadeDrafter
+from reference_impl.drafters.eagle import EagleDrafter, EagleLayer, load_eagle
 from reference_impl.drafters.early_exit import EarlyExitDrafter, first_layers
+from reference_impl.drafters.medusa import MedusaDrafter, MedusaHeads, load_medusa
+from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.drafters.suffix import SuffixAutomaton, SuffixDrafter
 from reference_impl.engine import SpeculativeEngine
-from reference_impl.proposal import Drafter
+from reference_impl.proposal import Drafter, Proposal
 from reference_impl.randomness import Seeded
 
 Make = Callable[[ModelPair], Drafter]
+
+
+def width_of(target: PreTrainedModel) -> int:
+    return int(target.get_input_embeddings().weight.shape[1])
+
+
+def medusa(pair: ModelPair, count: int = 3) -> MedusaDrafter:
+    """Heads that guess at random."""
+    torch.manual_seed(1)
+    heads = MedusaHeads(count, width_of(pair.target), pair.target.get_output_embeddings())
+    for name, parameter in heads.named_parameters():
+        if ".linear." in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return MedusaDrafter(heads.to(pair.target.dtype), pair.vocab_size)
+
+
+def eagle(pair: ModelPair, stop_below: float = 0.0) -> EagleDrafter:
+    """A layer that guesses at random."""
+    torch.manual_seed(1)
+    width = width_of(pair.target)
+    config = LlamaConfig(hidden_size=width, intermediate_size=2 * width, num_attention_heads=4)
+    layer = EagleLayer(config).to(pair.target.dtype)
+    return EagleDrafter(layer, pair.target, pair.vocab_size, stop_below=stop_below)
+
+
 DRAFTERS: dict[str, Make] = {
     "early exit": lambda pair: EarlyExitDrafter(pair.target, 1, pair.vocab_size),
     "suffix": lambda pair: SuffixDrafter(),
@@ -32,6 +64,10 @@ DRAFTERS: dict[str, Make] = {
     "cascade of a suffix": lambda pair: CascadeDrafter(
         SuffixDrafter(2), pair.draft, pair.vocab_size
     ),
+    "medusa": medusa,
+    "eagle": eagle,
+    "adaptive eagle": lambda pair: eagle(pair, 0.2),
+    "adaptive model": lambda pair: ModelDrafter(pair.draft, pair.vocab_size, 0.3),
 }
 PAIRS = ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window", "tiny-mamba"]
 
@@ -175,3 +211,135 @@ def test_a_cascade_asks_the_model_only_where_nothing_is_found() -> None:
     assert proposal.q[0].max() == 1
     assert 0 < proposal.q[1].max() < 1
     np.testing.assert_allclose(proposal.q.sum(-1), 1, rtol=1e-5)
+
+
+# Medusa and EAGLE
+
+
+def test_medusa_heads_read_the_state_before_the_last_token() -> None:
+    pair, prompt = exact("tiny"), (1, 2, 3, 4, 5)
+    drafter = medusa(pair)
+    request = Request(prompt=prompt, max_new_tokens=9, draft_tokens=3)
+    batch = Batch([request], pair.vocab_size, torch.device("cpu"))
+    engine = SpeculativeEngine(pair.target, drafter, pair.vocab_size)
+    with torch.inference_mode():
+        target = engine.cache(32)
+        target.depths = drafter.depths
+        engine.prefill(batch, target)
+        drafter.start(batch, 32)
+        engine.show(target, batch.length * 0)
+        proposal = drafter.propose(batch, batch.room())
+        states = pair.target(torch.tensor([prompt]), output_hidden_states=True).hidden_states[-1]
+        expected = [int(head(states[0, -2]).argmax()) for head in drafter.heads]
+    assert proposal.tokens[0].tolist() == expected
+
+
+def test_an_eagle_goes_on_in_states_whatever_was_accepted() -> None:
+    """Round after round its guesses are those of the layer on the whole text at once."""
+    pair = exact("tiny")
+    drafter = eagle(pair)
+    seen: list[tuple[tuple[int, ...], list[int]]] = []
+
+    class Watched(SpeculativeEngine):
+        def propose(self, batch: Batch, count: Ints) -> Proposal:
+            proposal = super().propose(batch, count)
+            text = tuple(batch.tokens[0, : batch.length[0]].tolist())
+            seen.append((text, proposal.tokens[0, : proposal.count[0]].tolist()))
+            return proposal
+
+    request = Request(prompt=(1, 2, 3), max_new_tokens=20, draft_tokens=3)
+    Watched(pair.target, drafter, pair.vocab_size).generate([request])
+    assert len(seen) > 5
+    for text, drafts in seen:
+        with torch.inference_mode():
+            ids = torch.tensor([text])
+            states = pair.target(ids, output_hidden_states=True).hidden_states[-1][:, :-1]
+            tokens = ids[:, 1:]
+            for draft in drafts:
+                inputs = drafter.layer.inputs(drafter.embed(tokens), states)
+                guess = drafter.layer.llama(inputs_embeds=inputs).last_hidden_state[:, -1:]
+                assert int(drafter.head(guess)[0, 0, : pair.vocab_size].argmax()) == draft
+                states = torch.cat([states, guess], 1)
+                tokens = torch.cat([tokens, torch.tensor([[draft]])], 1)
+
+
+def test_checkpoints_come_back(tmp_path: Path) -> None:
+    pair = exact("tiny")
+    width, head = width_of(pair.target), pair.target.get_output_embeddings()
+    heads = medusa(pair, 2).heads
+    heads.save(tmp_path)
+    again = load_medusa(tmp_path, head, width)
+    x = torch.randn(3, width)
+    torch.testing.assert_close(
+        again[1][0](x), heads[1][0].to(torch.float32)(x), rtol=0.02, atol=0.02
+    )
+    layer = eagle(pair).layer
+    layer.save(tmp_path)
+    for name, weight in load_eagle(tmp_path).weights().items():
+        torch.testing.assert_close(weight, layer.weights()[name].float(), rtol=0.01, atol=0.01)
+
+
+def test_medusa_checkpoints_with_heads_of_their_own(tmp_path: Path) -> None:
+    """The layout of FasterDecoding: two heads of one block, each with its own linear layer."""
+    width, vocab = 8, 11
+    weights = {}
+    for k in range(2):
+        weights[f"{k}.0.linear.weight"] = torch.randn(width, width)
+        weights[f"{k}.0.linear.bias"] = torch.randn(width)
+        weights[f"{k}.1.weight"] = torch.randn(vocab, width)
+    save_file(weights, tmp_path / "medusa_lm_head.safetensors")
+    (tmp_path / "config.json").write_text('{"medusa_num_heads": 2, "medusa_num_layers": 1}')
+    heads = load_medusa(tmp_path, torch.nn.Identity(), width)
+    x = torch.randn(width)
+    block = x + torch.nn.functional.silu(
+        weights["1.0.linear.weight"] @ x + weights["1.0.linear.bias"]
+    )
+    torch.testing.assert_close(heads[1](x), weights["1.1.weight"] @ block)
+
+
+def test_an_eagle_checkpoint_in_the_public_layout(tmp_path: Path) -> None:
+    """The layout of SafeAILab: with the target's embedding, and without a bias of ``fc``."""
+    pair = exact("tiny")
+    layer = eagle(pair).layer
+    weights = {n: w.detach().float() for n, w in layer.weights().items() if n != "fc.bias"}
+    weights["embed_tokens.weight"] = torch.zeros(4, 4)
+    save_file(weights, tmp_path / "model.safetensors")
+    layer.config.save_pretrained(tmp_path)
+    loaded = load_eagle(tmp_path)
+    assert not loaded.fc.bias.any()
+    torch.testing.assert_close(loaded.fc.weight, weights["fc.weight"])
+
+
+def test_checkpoints_that_are_something_else(tmp_path: Path) -> None:
+    pair = exact("tiny")
+    width, head = width_of(pair.target), pair.target.get_output_embeddings()
+    medusa(pair, 2).heads.save(tmp_path)
+    with pytest.raises(ValueError, match=r"0.0.linear.weight is \[32, 32\], .* must be \[16, 16\]"):
+        load_medusa(tmp_path, head, width // 2)
+    save_file({"a": torch.zeros(1)}, tmp_path / "medusa_lm_head.safetensors")
+    with pytest.raises(ValueError, match=r"these are no Medusa heads: 0\.0\.linear\.bias"):
+        load_medusa(tmp_path, head, width)
+    eagle(pair).layer.save(tmp_path)
+    save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"this is no EAGLE layer: a, fc\.weight"):
+        load_eagle(tmp_path)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 1.1])
+def test_adaptive_drafting_stops_before_it_draws(threshold: float) -> None:
+    pair = exact("tiny")
+    rows = [
+        Request(prompt=(i, i + 1), max_new_tokens=9, draft_tokens=4, sampling=HOT, seed=i)
+        for i in range(8)
+    ]
+    batch = Batch(rows, pair.vocab_size, torch.device("cpu"))
+    drafter = ModelDrafter(pair.draft, pair.vocab_size, threshold)
+    drafter.start(batch, 32)
+    proposal = drafter.propose(batch, batch.room())
+    for row, request in enumerate(rows):
+        text = [*request.prompt, *proposal.tokens[row, : proposal.count[row]].tolist()]
+        logits = pair.draft(torch.tensor([text])).logits[0]
+        sure = logits.softmax(-1).amax(-1)[len(request.prompt) - 1 :] >= threshold
+        assert sure[: proposal.count[row]].all()
+        assert proposal.count[row] == 4 or not sure[-1]
+    assert (proposal.count < 4).any() == (threshold > 0)

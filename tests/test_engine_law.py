@@ -23,7 +23,8 @@ from reference_impl import acceptance, autoregressive, engine
 from reference_impl.acceptance import BlockVerification, SamplerMatching
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
-from reference_impl.drafters import model as model_drafter
+from reference_impl.drafters import sequential
+from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.proposal import Drafter, Proposal
@@ -150,7 +151,7 @@ def engine_law(
 
     monkeypatch.setattr("reference_impl.batch.Streams", lambda *_: watched.scripted)
     monkeypatch.setattr(acceptance, "falls", falls)
-    for module in (acceptance, engine, model_drafter):
+    for module in (acceptance, engine, sequential):
         monkeypatch.setattr(module, "inverse_cdf", draw)
     scripts: list[list[float]] = [[]]
     while scripts:
@@ -175,7 +176,7 @@ def target_law(pair: ModelPair, request: Request) -> Law:
 def drafter_of(pair: ModelPair, kind: str) -> Drafter:
     if kind == "ngram":
         return NgramDrafter()
-    return model_drafter.ModelDrafter(pair.draft, pair.vocab_size)
+    return ModelDrafter(pair.draft, pair.vocab_size)
 
 
 def distance(one: Law, other: Law) -> float:

@@ -7,17 +7,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from reference_impl import sampling
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
+from reference_impl.drafters.sequential import SequentialDrafter
 from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Proposal
-from reference_impl.randomness import inverse_cdf
 from reference_impl.recurrent import cached_model
 
 
-class ModelDrafter:
-    """Draws K tokens one after the other from the draft's law q, under the request's sampling.
+class ModelDrafter(SequentialDrafter):
+    """Draws from the draft's law q.
 
     Parameters
     ----------
@@ -26,20 +25,17 @@ class ModelDrafter:
         ones are never proposed.
     vocab : int
         Token ids in use.
-
-    Attributes
-    ----------
-    follows_the_request : bool
-        Whether all proposals are drawn from the draft under the request's own sampling: what the
-        capability ``model_draft`` says. A relative that proposes otherwise must say so.
+    stop_below : float
+        Of ``SequentialDrafter``.
     """
 
-    follows_the_request = True
+    follows_the_request = True  # a relative that proposes otherwise must say so
 
-    def __init__(self, draft: PreTrainedModel, vocab: int) -> None:
+    def __init__(self, draft: PreTrainedModel, vocab: int, stop_below: float = 0.0) -> None:
         dtype = getattr(draft, "packed_dtype", None)
         self.draft = with_packed_linears(draft.eval(), dtype)
         self.vocab = vocab
+        self.stop_below = stop_below
 
     def start(self, batch: Batch, capacity: int) -> None:
         """Feed the texts, all but their last tokens."""
@@ -50,18 +46,16 @@ class ModelDrafter:
     def propose(self, batch: Batch, count: Ints) -> Proposal:
         """Propose up to ``count`` [B] tokens a row, and remember their laws."""
         self._before, self._steps = batch.length, int(count.max())
-        drafts = torch.empty(len(batch), 0, dtype=torch.int64, device=batch.device)
-        laws: list[Tensor] = []
-        coins = batch.streams.uniform(self._steps, used=torch.from_numpy(count).to(batch.device))
-        logits = self._catch_up(batch)
-        for step in range(self._steps):
-            if step:
-                logits = self._feed(drafts[:, -1:], batch.length + step - 1)[:, 0]
-            token, q = self._draw(logits, batch, drafts, coins[:, step])
-            drafts = torch.cat([drafts, token.unsqueeze(1)], 1)
-            laws += [q] if q is not None else []
+        proposal = super().propose(batch, count)
+        self._steps = proposal.tokens.shape[1]
         self._cached = batch.length + self._steps - 1
-        return Proposal(drafts, count, torch.stack(laws, 1) if laws else None)
+        return proposal
+
+    def logits(self, batch: Batch, drafts: Tensor, step: int) -> Tensor:
+        """Feed the last draft, or before the first one what was committed since."""
+        if not step:
+            return self._catch_up(batch)
+        return self._feed(drafts[:, -1:], batch.length + step - 1)[:, 0]
 
     def _catch_up(self, batch: Batch) -> Tensor:
         """Feed the committed tokens that the draft has not seen: one or two, as a rule.
@@ -81,26 +75,6 @@ class ModelDrafter:
     def _feed(self, ids: Tensor, start: Ints) -> Tensor:
         """Feed tokens [B, T] that begin at the positions ``start`` [B]; their logits [B, T, V]."""
         return self._model.forward(ids, start)
-
-    def _draw(
-        self, logits: Tensor, batch: Batch, drafts: Tensor, u: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """Next draft [B], and its law [B, V]: None if it is a point mass in every row."""
-        history = batch.history
-        if history is not None and drafts.shape[1]:
-            history = history.extended(drafts, torch.ones_like(drafts, dtype=torch.bool))
-        new_tokens = batch.new_tokens() + drafts.shape[1]
-        processed = sampling.process(logits.float(), batch.parameters, history, new_tokens)
-        return self._pick(processed, batch, drafts, u)
-
-    def _pick(
-        self, processed: Tensor, batch: Batch, drafts: Tensor, u: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """Choose from processed logits [B, V]; answers as ``_draw`` does."""
-        if batch.parameters.greedy:
-            return processed.argmax(-1), None
-        q = sampling.normalise(processed, batch.parameters)
-        return inverse_cdf(q, u), q
 
     def observe(self, accepted: Ints) -> None:
         """Roll back to the drafts that were accepted; the last one was never fed."""

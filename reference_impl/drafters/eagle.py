@@ -1,0 +1,164 @@
+"""One layer that goes on in the target's own states (Li et al. 2024, "EAGLE" and "EAGLE-2").
+
+The layer reads the state f_i of a token and the embedding of the next token x_{i+1}, and guesses
+f_{i+1}; the target's own head makes the law of x_{i+2} of it. It goes on with its guess in place of
+the state, and starts anew from the true states once the target has verified a block.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaModel, PreTrainedModel
+
+from reference_impl.batch import Batch
+from reference_impl.cache import CachedModel, Ints, fit_vocabulary
+from reference_impl.drafters.features import FeatureDrafter
+from reference_impl.proposal import Proposal
+
+WEIGHTS, SHAPE = "model.safetensors", "config.json"
+_NORM = "layers.0.input_layernorm.weight"
+
+
+class EagleLayer(nn.Module):
+    """``fc`` joins embedding and state, one Llama layer follows; no norm before, none behind.
+
+    Names are those of SafeAILab's checkpoints: ``fc.weight``, ``fc.bias``, ``layers.0.*``.
+
+    Parameters
+    ----------
+    config : LlamaConfig
+        Of the layer; ``hidden_size`` is the width D of the target's states and embeddings.
+    """
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        config.num_hidden_layers = 1
+        self.config = config
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
+        self.llama = LlamaModel(config)
+        self.llama.embed_tokens = None  # the target's are used
+        self.llama.norm = nn.Identity()
+        self.llama.layers[0].input_layernorm = nn.Identity()
+
+    def inputs(self, embeddings: Tensor, states: Tensor) -> Tensor:
+        """What the layer is fed, [B, T, D], from x_{i+1} and f_i, [B, T, D] each."""
+        joined: Tensor = self.fc(torch.cat([embeddings, states], -1))
+        return joined
+
+    def weights(self) -> dict[str, Tensor]:
+        """All parameters, by the names of the checkpoints."""
+        return {n.removeprefix("llama."): p for n, p in self.named_parameters()}
+
+    def save(self, folder: Path) -> None:
+        """Write configuration and weights."""
+        self.config.save_pretrained(folder)
+        kept = {n: w.detach().to(torch.bfloat16).contiguous() for n, w in self.weights().items()}
+        save_file(kept, folder / WEIGHTS)
+
+
+def load_eagle(folder: Path) -> EagleLayer:
+    """A layer from a folder in SafeAILab's layout, in safetensors.
+
+    The target's embedding, which their files hold once more, is not read; ``fc`` may lack a bias.
+
+    Raises
+    ------
+    ValueError
+        If the weights are of another shape.
+    """
+    layer = EagleLayer(LlamaConfig(**json.loads((folder / SHAPE).read_text())))
+    weights = load_file(folder / WEIGHTS)
+    for ignored in ("embed_tokens.weight", _NORM):
+        weights.pop(ignored, None)
+    weights.setdefault("fc.bias", torch.zeros(layer.config.hidden_size))
+    named = layer.weights()
+    if unlike := sorted(named.keys() ^ weights.keys()):
+        raise ValueError(f"this is no EAGLE layer: {', '.join(unlike[:4])}")
+    with torch.no_grad():
+        for name, parameter in named.items():
+            if parameter.shape != weights[name].shape:
+                raise ValueError(
+                    f"{name} is {list(weights[name].shape)}, by its configuration it must be "
+                    f"{list(parameter.shape)}"
+                )
+            parameter.copy_(weights[name])
+    return layer.eval()
+
+
+class EagleDrafter(FeatureDrafter):
+    """Draws token after token, each from a guess of the state before it.
+
+    Parameters
+    ----------
+    layer : EagleLayer
+    target : PreTrainedModel
+        Whose embedding and head are used.
+    vocab : int
+        Token ids in use.
+    head : nn.Module, optional
+        In place of the target's: over a reduced vocabulary, say (``reduced.ReducedHead``).
+    stop_below : float
+        Of ``SequentialDrafter``.
+    """
+
+    def __init__(
+        self,
+        layer: EagleLayer,
+        target: PreTrainedModel,
+        vocab: int,
+        head: nn.Module | None = None,
+        stop_below: float = 0.0,
+    ) -> None:
+        self.layer, self.vocab, self.stop_below = layer, vocab, stop_below
+        self.embed = target.get_input_embeddings()
+        self.head = head or target.get_output_embeddings()
+
+    def start(self, batch: Batch, capacity: int) -> None:
+        """Begin with nothing."""
+        super().start(batch, capacity)
+        self._model = CachedModel(self.layer.llama, capacity, self.vocab)
+        self._cached: Ints = np.zeros(len(batch), dtype=np.int64)  # true states that were fed
+        self._state: Tensor  # the last guess, [B, D]
+
+    def propose(self, batch: Batch, count: Ints) -> Proposal:
+        """Propose up to ``count`` [B] tokens a row; none in the first round of a one-token text."""
+        return super().propose(batch, count * self.known(batch))
+
+    def logits(self, batch: Batch, drafts: Tensor, step: int) -> Tensor:
+        """Feed the true states that are new, or else the last guess."""
+        if not step:
+            self._state = self._catch_up(batch)
+        else:
+            state, token = self._state.unsqueeze(1), drafts[:, -1:]
+            self._state = self._feed(state, token, batch.length + step - 2)[:, 0]
+        return fit_vocabulary(self.head(self._state), self.vocab)
+
+    def _catch_up(self, batch: Batch) -> Tensor:
+        """Feed the states of the committed tokens but the last; the guess after them, [B, D]."""
+        assert self._features is not None
+        missing = np.maximum(batch.length - 1 - self._cached, 1)
+        width = int(missing.max())
+        tokens = torch.from_numpy(batch.tokens_from(self._cached + 1, width)).to(batch.device)
+        guesses = self._feed(self._features[:, :width], tokens, self._cached)
+        self._cached = batch.length - 1  # guesses will be fed behind them, and fed over
+        row = torch.arange(len(batch), device=batch.device)
+        return guesses[row, torch.from_numpy(missing - 1).to(batch.device)]
+
+    def _feed(self, states: Tensor, tokens: Tensor, start: Ints) -> Tensor:
+        """Feed states [B, T, D] and the tokens [B, T] after them; guesses [B, T, D]."""
+        return self._model.states(self.layer.inputs(self.embed(tokens), states), start)
+
+    def observe(self, accepted: Ints) -> None:
+        """The states of what was accepted are shown: there is nothing else to learn."""
+
+    def select(self, rows: Tensor) -> None:
+        """Keep only the given rows."""
+        super().select(rows)
+        self._model.select(rows)
+        self._cached = self._cached[rows.cpu().numpy()]

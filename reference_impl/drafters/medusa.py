@@ -1,0 +1,151 @@
+"""Heads on the target's last state, one for each token ahead (Cai et al. 2024, "Medusa").
+
+The state h of the token before the last gave the law of the last one; head k looks k tokens further
+from the same h. The heads know nothing of each other's draws, so the laws q of a block are fixed
+before any of its tokens is drawn: any law will do, as long as the drafts are drawn from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from reference_impl.batch import Batch
+from reference_impl.cache import Ints, fit_vocabulary
+from reference_impl.drafters.features import FeatureDrafter
+from reference_impl.proposal import Proposal
+
+WEIGHTS, SHAPE = "medusa_lm_head.safetensors", "config.json"
+
+
+class ResBlock(nn.Module):
+    """x + SiLU(W x + b), [..., D] to [..., D]; the identity at first."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return x + nn.functional.silu(self.linear(x))
+
+
+class MedusaHeads(nn.ModuleList):
+    """Head k is a few ``ResBlock``s and a linear layer to the vocabulary.
+
+    Modules are numbered as FasterDecoding's checkpoints number their weights: ``k.i.linear.weight``
+    and ``k.i.linear.bias`` of block i, ``k.n.weight`` of the linear layer behind n blocks.
+
+    Parameters
+    ----------
+    count : int
+        Heads.
+    width : int
+        D.
+    last : nn.Module or int
+        The target's own head, [..., D] to [..., V], which all of them share; or V, for a linear
+        layer of each one's own.
+    blocks : int
+        Of each head.
+    """
+
+    def __init__(self, count: int, width: int, last: nn.Module | int, blocks: int = 1) -> None:
+        super().__init__()
+        for _ in range(count):
+            own = nn.Linear(width, last, bias=False) if isinstance(last, int) else last
+            self.append(nn.Sequential(*(ResBlock(width) for _ in range(blocks)), own))
+        self.blocks = blocks
+
+    def save(self, folder: Path) -> None:
+        """Write the blocks, not the head that they share with the target."""
+        shape = {"medusa_num_heads": len(self), "medusa_num_layers": self.blocks}
+        (folder / SHAPE).write_text(json.dumps(shape, indent=2) + "\n")
+        weights = {
+            name: weight.detach().to(torch.bfloat16).contiguous()
+            for name, weight in self.state_dict().items()
+            if ".linear." in name
+        }
+        save_file(weights, folder / WEIGHTS)
+
+
+def load_medusa(folder: Path, head: nn.Module, width: int) -> MedusaHeads:
+    """Heads from a folder in FasterDecoding's layout, in safetensors.
+
+    Parameters
+    ----------
+    folder : Path
+        ``config.json`` with ``medusa_num_heads`` and ``medusa_num_layers``, and
+        ``medusa_lm_head.safetensors``. Files of the older ``.pt`` form hold the same names; convert
+        them first, where you trust them.
+    head : nn.Module
+        The target's: for heads that have no linear layer of their own.
+    width : int
+        Of the target's states.
+
+    Raises
+    ------
+    ValueError
+        If the weights are of another shape.
+    """
+    shape = json.loads((folder / SHAPE).read_text())
+    count, blocks = int(shape["medusa_num_heads"]), int(shape["medusa_num_layers"])
+    weights = load_file(folder / WEIGHTS)
+    own = weights.get(f"0.{blocks}.weight")
+    heads = MedusaHeads(count, width, head if own is None else len(own), blocks)
+    _fill(heads, weights, shared=own is None)
+    return heads.eval()
+
+
+def _fill(heads: MedusaHeads, weights: Mapping[str, Tensor], shared: bool) -> None:
+    last = f".{heads.blocks}."
+    named = {n: p for n, p in heads.named_parameters() if not (shared and last in n)}
+    if unlike := sorted(named.keys() ^ weights.keys()):
+        raise ValueError(f"these are no Medusa heads: {', '.join(unlike[:4])}")
+    with torch.no_grad():
+        for name, parameter in named.items():
+            if parameter.shape != weights[name].shape:
+                raise ValueError(
+                    f"{name} is {list(weights[name].shape)}, for this target it must be "
+                    f"{list(parameter.shape)}"
+                )
+            parameter.copy_(weights[name])
+
+
+class MedusaDrafter(FeatureDrafter):
+    """Draws one token from each head, up to as many as there are.
+
+    Parameters
+    ----------
+    heads : MedusaHeads
+    vocab : int
+        Token ids in use.
+    stop_below : float
+        Of ``SequentialDrafter``.
+    """
+
+    def __init__(self, heads: MedusaHeads, vocab: int, stop_below: float = 0.0) -> None:
+        self.heads, self.vocab, self.stop_below = heads, vocab, stop_below
+
+    def propose(self, batch: Batch, count: Ints) -> Proposal:
+        """Propose up to ``count`` [B] tokens a row; none in the first round of a one-token text."""
+        return super().propose(batch, np.minimum(count, len(self.heads)) * self.known(batch))
+
+    def logits(self, batch: Batch, drafts: Tensor, step: int) -> Tensor:
+        """Of the next head."""
+        assert self._features is not None
+        if not step:
+            at = np.clip(batch.length - 2 - self._first, 0, self._features.shape[1] - 1)
+            row = torch.arange(len(batch), device=batch.device)
+            self._state = self._features[row, torch.from_numpy(at).to(batch.device)]
+        return fit_vocabulary(self.heads[step](self._state), self.vocab)
+
+    def observe(self, accepted: Ints) -> None:
+        """The states of what was accepted have been seen: there is nothing else to learn."""
