@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FICKLE = "~"
+KNOWN = Path(__file__).parent / "adapters" / "xfails"
 
 
 class ExpectationsError(ValueError):
@@ -73,6 +74,12 @@ class Expectations:
     def unused(self) -> list[str]:
         """Patterns that no item matched: they are stale."""
         return [p for p in (*self.xfails, *self.skips) if p not in self._used]
+
+
+def known_failures(decoder: str) -> Expectations:
+    """What a decoder is known to fail, if it is one that comes with the harness."""
+    files = {path.stem: str(path) for path in KNOWN.glob("*.txt")}
+    return Expectations.read(files.get(decoder), None)
 
 
 def _entries(path: str | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import publish
+from harness import expectations, publish
 from harness.record import Record, VerdictRow, Writer, read
 from harness.report import formats, page
 from harness.report.__main__ import main
@@ -349,8 +349,21 @@ def test_committed_records_are_whole_and_nothing_in_them_is_unexplained(
     printed = capsys.readouterr().out
     assert "(cut short)" not in printed
     for path in THIRD_PARTY.glob("*.jsonl"):
-        for row in read(path).verdicts:
-            assert outcome(row) not in ("FAIL", "ERROR"), f"{path.stem}: {row.item}"
+        for standing in standings([read(path)]):
+            for row in standing.rows:
+                assert outcome(row) not in ("FAIL", "ERROR"), f"{path.stem}: {row.item}"
+
+
+def test_what_was_explained_since_the_run_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expectations, "KNOWN", tmp_path)
+    (tmp_path / "a.txt").write_text("test_equal*  # found since\n")
+    rows = [found("FAIL"), found("PASS"), found("FAIL", known="known then")]
+    [standing] = standings([made(*rows)])
+    assert [row.expected_failure for row in standing.rows] == ["found since", "", "known then"]
+    [other] = standings([made(found("FAIL", decoder="../a"), decoders=["../a"])])
+    assert outcome(other.rows[0]) == "FAIL"
 
 
 def test_publishing_replaces_the_table_and_nothing_else(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+import msgspec
+
+from harness.expectations import Expectations, known_failures
 from harness.record import Record, VerdictRow
 from harness.report.document import Cell, Notes, Section, Table
 from harness.verdict import Status
@@ -100,11 +103,11 @@ def _decoders(record: Record) -> list[str]:
 
 
 def _standing(record: Record, decoder: str) -> Standing:
-    header = record.header
+    header, known = record.header, known_failures(decoder)
     suites: dict[str, list[VerdictRow]] = {}
     for row in record.verdicts:
         if row.decoder == decoder and row.suite != "benchmark":
-            suites.setdefault(row.suite, []).append(row)
+            suites.setdefault(row.suite, []).append(_explained(row, known))
     versions: dict[str, str] = {}
     for rows in suites.values():
         for row in rows:
@@ -132,6 +135,14 @@ def _standing(record: Record, decoder: str) -> Standing:
         suites={name: suites[name] for name in in_order(suites)},
         problems=record.problems,
     )
+
+
+def _explained(row: VerdictRow, known: Expectations) -> VerdictRow:
+    """With the reason that has been found since the run, if none was known then."""
+    wrong = row.verdict.status not in (Status.PASS, Status.UNSUPPORTED)
+    if row.expected_failure or not wrong:
+        return row
+    return msgspec.structs.replace(row, expected_failure=known.xfail(row.item))
 
 
 def in_order(names: Iterable[str]) -> list[str]:
