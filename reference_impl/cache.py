@@ -18,6 +18,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from reference_impl.layout import Layout
+
 Ints = NDArray[np.int64]
 States = list[tuple[Tensor, ...]]
 """What a cache holds of one text, a layer at a time: keys and values, [heads, n, head_dim]."""
@@ -160,20 +162,27 @@ class CachedModel:
         last: Tensor = output.last_hidden_state
         return last
 
-    def _run(self, start: Ints, width: int, **inputs: Any) -> Any:
+    def tree(self, ids: Tensor, layout: Layout) -> Tensor:
+        """Feed the nodes [B, T] of a tree; their logits [B, T, vocab]."""
+        return fit_vocabulary(self._run(layout, ids.shape[1], input_ids=ids).logits, self.vocab)
+
+    def _run(self, start: Ints | Layout, width: int, **inputs: Any) -> Any:
         """Feed ``width`` tokens per row; what the model returns."""
-        rows = len(start)
-        steps = torch.arange(width, device=self.device)
-        position = torch.from_numpy(start).to(self.device).unsqueeze(1) + steps
         where = self._where
-        where.visible = int(start.max()) + width
+        if isinstance(start, Layout):
+            position, where.slots, where.visible = start.positions(), start.slots(), start.visible
+            where.first = None
+        else:
+            steps = torch.arange(width, device=self.device)
+            position = torch.from_numpy(start).to(self.device).unsqueeze(1) + steps
+            where.slots, where.visible = position, int(start.max()) + width
+            where.first = int(start[0]) if (start == start[0]).all() else None
         if where.visible > where.capacity:
             raise ValueError(f"{where.visible} positions do not fit a cache of {where.capacity}")
-        where.first = int(start[0]) if (start == start[0]).all() else None
-        where.rows = torch.arange(rows, device=self.device).unsqueeze(1)
-        where.slots = position
+        where.rows = torch.arange(len(position), device=self.device).unsqueeze(1)
+        tree = start if isinstance(start, Layout) else None
         output = self.model(
-            attention_mask=self._mask(position),
+            attention_mask=self._mask(position) if tree is None else self._tree_mask(tree),
             # Padding may run past the last position that a table of embeddings has.
             position_ids=self.position_ids(position).clamp(max=self.positions - 1),
             use_cache=True,
@@ -193,10 +202,28 @@ class CachedModel:
         if position.shape == (1, 1) and not self.window:
             return None  # one token sees every slot there is
         slot = torch.arange(self._where.visible, device=self.device)
-        seen = (slot <= position.unsqueeze(2)).unsqueeze(1)
+        return self._windowed((slot <= position.unsqueeze(2)).unsqueeze(1), slot, position)
+
+    def _tree_mask(self, layout: Layout) -> Tensor | dict[str, Tensor]:
+        seen, places = layout.seen()
+        return self._windowed(seen.unsqueeze(1), places.unsqueeze(1), layout.positions())
+
+    def _windowed(
+        self, seen: Tensor, places: Tensor, position: Tensor
+    ) -> Tensor | dict[str, Tensor]:
+        """The mask of what is seen [B, 1, T, N] and not too far back, as the model wants it.
+
+        Parameters
+        ----------
+        seen : Tensor [B, 1, T, N], bool
+        places : Tensor [N] or [B, 1, N], int64
+            Positions that the slots hold.
+        position : Tensor [B, T], int64
+            Positions that ask.
+        """
         if not self.window:
             return self._additive(seen)
-        near = seen & self.within_window(slot, position.unsqueeze(2)).unsqueeze(1)
+        near = seen & self.within_window(places, position.unsqueeze(2)).unsqueeze(1)
         kinds = set(getattr(self.model.config.get_text_config(), "layer_types", None) or [])
         if len(kinds) > 1:
             both = {"full_attention": seen, "sliding_attention": near}
@@ -212,6 +239,23 @@ class CachedModel:
             return seen
         dtype = self.model.dtype
         return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+
+    def move(self, start: Ints, path: Tensor) -> None:
+        """Make a path through the tree behind the text a chain: path[i] moves to slot start + i.
+
+        Parameters
+        ----------
+        start : ndarray [B], int64
+            Tokens of each row's text.
+        path : Tensor [B, T], int64
+            Nodes in ascending order.
+        """
+        first = torch.from_numpy(start).to(self.device).unsqueeze(1)
+        row = torch.arange(len(path), device=self.device).unsqueeze(1)
+        to = first + torch.arange(path.shape[1], device=self.device)
+        for layer in self._cache.layers:
+            for states in (layer.keys, layer.values):
+                states[row, :, to] = states[row, :, first + path]
 
     def take(self, row: int, length: int) -> States:
         """Copy the states of a row's first ``length`` tokens; nothing, if none was ever fed."""

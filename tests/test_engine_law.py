@@ -19,16 +19,18 @@ from torch import Tensor
 
 from harness.contract import Grammar, Request, Sampling
 from harness.models import ModelPair, load_pair
-from reference_impl import acceptance, autoregressive, engine
+from reference_impl import acceptance, autoregressive, engine, tree
 from reference_impl.acceptance import BlockVerification, SamplerMatching
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
-from reference_impl.drafters import sequential
+from reference_impl.drafters import branching, sequential
+from reference_impl.drafters.branching import BranchingDrafter
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.proposal import Drafter, Proposal
 from reference_impl.randomness import enumerate_outcomes, inverse_cdf
+from reference_impl.tree import TreeEngine
 
 Law = dict[tuple[int, ...], float]
 Decision = tuple[list[float], int]  # weights of all answers, and the one that was given
@@ -124,6 +126,10 @@ class WatchedMatching(Watching, SamplerMatching):
         return SpeculativeEngine.accept(self, p, q, u)  # equal or not: no coin decides
 
 
+class WatchedTree(Watching, TreeEngine):
+    """Trees."""
+
+
 def engine_law(
     pair: ModelPair,
     request: Request,
@@ -144,14 +150,16 @@ def engine_law(
 
     def falls(u: Tensor, chance: Tensor) -> Tensor:
         well = u < chance
-        for row, i in itertools.product(*map(range, u.shape)):
-            h = float(chance[row, i])
-            watched.scripted.decide(row, float(u[row, i]), [h, 1 - h], int(not well[row, i]))
+        for at in itertools.product(*map(range, u.shape)):
+            h = float(chance[at])
+            if 0 < h < 1:  # else there is nothing to decide, or nobody asks
+                watched.scripted.decide(at[0], float(u[at]), [h, 1 - h], int(not well[at]))
         return well
 
     monkeypatch.setattr("reference_impl.batch.Streams", lambda *_: watched.scripted)
-    monkeypatch.setattr(acceptance, "falls", falls)
-    for module in (acceptance, engine, sequential):
+    for module in (acceptance, tree):
+        monkeypatch.setattr(module, "falls", falls)
+    for module in (acceptance, engine, sequential, tree, branching):
         monkeypatch.setattr(module, "inverse_cdf", draw)
     scripts: list[list[float]] = [[]]
     while scripts:
@@ -174,6 +182,8 @@ def target_law(pair: ModelPair, request: Request) -> Law:
 
 
 def drafter_of(pair: ModelPair, kind: str) -> Drafter:
+    if kind.startswith("tree"):
+        return BranchingDrafter(pair.draft, pair.vocab_size, (2, 2), kind.endswith("replaced"))
     if kind == "ngram":
         return NgramDrafter()
     return ModelDrafter(pair.draft, pair.vocab_size)
@@ -261,6 +271,17 @@ def test_other_rules_are_exact_too(
     pair = load_pair(name, dtype=torch.float64)
     request = CASES[case]
     law = engine_law(pair, request, drafter_of(pair, drafter), monkeypatch, rule)
+    assert sum(law.values()) == pytest.approx(1, abs=1e-6)
+    assert distance(law, target_law(pair, request)) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["tree", "tree replaced"])
+@pytest.mark.parametrize(
+    ("name", "case"), [("micro", "whole"), ("micro-hostile", "whole"), ("micro", "stop")]
+)
+def test_trees_are_exact(name: str, case: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, request = load_pair(name, dtype=torch.float64), CASES[case]
+    law = engine_law(pair, request, drafter_of(pair, kind), monkeypatch, WatchedTree)
     assert sum(law.values()) == pytest.approx(1, abs=1e-6)
     assert distance(law, target_law(pair, request)) < 1e-6
 

@@ -1,0 +1,157 @@
+"""Trees of drafts: what the target sees of them, and that greedy ids are plain decoding's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from harness.contract import Request, Sampling
+from harness.models import ModelPair, load_pair
+from reference_impl import autoregressive
+from reference_impl.cache import CachedModel
+from reference_impl.drafters.branching import BranchingDrafter
+from reference_impl.drafters.ngram import NgramDrafter
+from reference_impl.layout import Layout
+from reference_impl.proposal import Drafter
+from reference_impl.randomness import Seeded
+from reference_impl.tree import Tree, TreeEngine
+
+Make = Callable[[ModelPair], Drafter]
+DRAFTERS: dict[str, Make] = {
+    "three by two": lambda pair: BranchingDrafter(pair.draft, pair.vocab_size),
+    "one": lambda pair: BranchingDrafter(pair.draft, pair.vocab_size, (1,)),
+    "replaced": lambda pair: BranchingDrafter(pair.draft, pair.vocab_size, (2, 2, 2), True),
+}
+PAIRS = ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window", "tiny-self"]
+HOT = Sampling(temperature=1.3)
+
+load = functools.cache(load_pair)
+
+
+def exact(name: str) -> ModelPair:
+    return load(name, dtype=torch.float64)
+
+
+def plain(pair: ModelPair, request: Request) -> list[int]:
+    laws = autoregressive.model_laws(pair.target, request, pair.vocab_size)
+    return autoregressive.decode(laws, request, Seeded(request.seed)).tokens
+
+
+def tree_of(parents: list[list[int]], tokens: list[list[int]]) -> Tree:
+    ids = torch.tensor(tokens)
+    return Tree(ids, torch.tensor(parents), ids >= 0, np.full(len(ids), ids.shape[1]))
+
+
+def test_ancestors_depths_and_children() -> None:
+    tree = tree_of([[0, 0, 1, 1, 3], [0, 1, 2, 0, 4]], [[1, 2, 3, 4, 5]] * 2)
+    assert tree.depth.tolist() == [[0, 1, 1, 2, 2, 3], [0, 1, 2, 3, 1, 2]]
+    assert tree.ancestors[0, 5].tolist() == [True, True, False, True, False, True]
+    assert tree.levels.tolist() == [3, 3]
+    assert tree.children[0].tolist() == [[1, 2], [3, 4], [0, 0], [5, 0], [0, 0], [0, 0]]
+    assert tree.children[1, 0].tolist() == [1, 4]
+    tree = Tree(tree.tokens, tree.parents, tree.tokens < 4, tree.used)
+    assert tree.levels.tolist() == [2, 3]
+    assert tree.children[0, 1].tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-gpt2", "tiny-window"])
+def test_a_node_sees_the_text_and_what_is_above_it(name: str) -> None:
+    """Its logits are those of the path to it, fed as a chain; also after a path was made one."""
+    pair = exact(name)
+    texts = [(1, 2, 3, 4, 5, 6, 7, 8, 9, 10), (11, 12, 13)]
+    tree = tree_of([[0, 0, 1, 2, 3], [0, 1, 1, 3, 3]], [[20, 21, 22, 23, 24], [30, 31, 32, 33, 34]])
+    paths = [[0, 1, 3, 5], [0, 1, 3, 4]]
+    with torch.inference_mode():
+        cached = CachedModel(pair.target, 32, pair.vocab_size)
+        longest = max(map(len, texts)) - 1
+        cached.prefill(torch.tensor([[*t, *[0] * longest][:longest] for t in texts]))
+        start = np.array([len(t) - 1 for t in texts])
+        ids = torch.cat([torch.tensor([[t[-1]] for t in texts]), tree.tokens], 1)
+        layout = Layout(start, tree.depth, tree.ancestors, 0, 6)
+        logits = cached.tree(ids, layout)
+        for row, text in enumerate(texts):
+            for node in range(6):
+                above = [
+                    int(t) for t, a in zip(ids[row], tree.ancestors[row, node], strict=True) if a
+                ]
+                chain = torch.tensor([[*text[:-1], *above]])
+                torch.testing.assert_close(logits[row, node], pair.target(chain).logits[0, -1])
+        cached.move(start, torch.tensor(paths))
+        after = cached.forward(torch.tensor([[40], [41]]), start + 4)[:, 0]
+        for row, (text, path, token) in enumerate(zip(texts, paths, (40, 41), strict=True)):
+            chain = torch.tensor([[*text[:-1], *ids[row, path].tolist(), token]])
+            torch.testing.assert_close(after[row], pair.target(chain).logits[0, -1])
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_greedy_ids_are_those_of_plain_decoding(drafter: str, name: str) -> None:
+    pair = exact(name)
+    rows = [
+        Request(prompt=prompt, max_new_tokens=n, draft_tokens=k)
+        for prompt, n, k in (
+            ((1, 2, 3), 24, 4),
+            ((5, 6, 7, 5, 6, 7, 5, 6), 30, 3),
+            ((9,), 12, 1),
+            ((2, 3), 1, 2),
+        )
+    ]
+    engine = TreeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
+    expected = [plain(pair, row) for row in rows]
+    assert [answer.tokens for answer in engine.generate(rows)] == expected
+    for row, tokens in zip(rows, expected, strict=True):
+        [alone] = engine.generate([row])
+        assert alone.tokens == tokens
+        assert all(entry.accepted <= entry.drafted <= row.draft_tokens for entry in alone.rounds)
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_seed_draws_the_same_alone_and_in_a_batch(drafter: str) -> None:
+    pair = exact("tiny")
+    rows = [
+        Request(prompt=(i, i + 1, i), max_new_tokens=20 - i, draft_tokens=1 + i, sampling=s, seed=i)
+        for i, s in enumerate((HOT, Sampling(), HOT, HOT))
+    ]
+    engine = TreeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
+    together = [answer.tokens for answer in engine.generate(rows)]
+    assert together == [engine.generate([row])[0].tokens for row in rows]
+
+
+def test_a_tree_of_itself_is_entered_at_every_level() -> None:
+    pair = exact("tiny-self")
+    engine = TreeEngine(pair.target, DRAFTERS["three by two"](pair), pair.vocab_size)
+    for sampling in (Sampling(), HOT):
+        request = Request(
+            prompt=(1, 2, 3), max_new_tokens=30, draft_tokens=4, sampling=sampling, seed=1
+        )
+        [answer] = engine.generate([request])
+        assert all(entry.accepted == entry.drafted for entry in answer.rounds or ())
+
+
+def test_more_branches_accept_more() -> None:
+    pair = exact("tiny")
+    requests = [
+        Request(prompt=(i, 3), max_new_tokens=40, draft_tokens=3, sampling=HOT, seed=i)
+        for i in range(24)
+    ]
+
+    def rounds(widths: tuple[int, ...]) -> int:
+        drafter = BranchingDrafter(pair.draft, pair.vocab_size, widths)
+        answers = TreeEngine(pair.target, drafter, pair.vocab_size).generate(requests)
+        return sum(len(answer.rounds or ()) for answer in answers)
+
+    assert rounds((4, 2)) < rounds((1,))
+
+
+def test_what_cannot_be() -> None:
+    pair = exact("tiny")
+    with pytest.raises(TypeError, match="NgramDrafter proposes no trees"):
+        TreeEngine(pair.target, NgramDrafter(), pair.vocab_size)
+    mamba = exact("tiny-mamba")
+    engine = TreeEngine(mamba.target, DRAFTERS["one"](mamba), mamba.vocab_size)
+    with pytest.raises(ValueError, match="trees need a target with keys and values"):
+        engine.generate([Request(prompt=(1,), max_new_tokens=4, draft_tokens=2)])
