@@ -29,7 +29,7 @@ STAMP = "recipe.sha256"
 # Third parties that need no environment of their own: they are in the harness's.
 HERE = tuple(name for name in BUILT_IN if not name.startswith("reference"))
 SHOWN = 15  # last lines of a log
-SECONDS = 10  # of a statistical test: most engines decode one request at a time
+SECONDS = 30  # of a statistical test: most engines decode one request at a time
 
 EPILOG = """\
 arguments after -- go to pytest: ci/third_party NAME -- -n 2 -k greedy

@@ -99,7 +99,7 @@ def test_malformed_options_are_one_line(
 def test_the_command_is_what_a_person_would_type(monkeypatch: pytest.MonkeyPatch) -> None:
     words = command("acme", "ci")
     assert " ".join(words) == (
-        "-m pytest suites/ --decoder acme --profile ci --seconds 10 "
+        "-m pytest suites/ --decoder acme --profile ci --seconds 30 "
         "--results reports/third_party/acme.jsonl"
     )
     monkeypatch.setattr(third_party, "ROOT", Path("/nowhere"))
