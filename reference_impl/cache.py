@@ -156,7 +156,7 @@ class CachedModel:
         output = self._run(start, ids.shape[1], input_ids=ids, **keeping)
         return fit_vocabulary(output.logits, self.vocab)
 
-    def states(self, embeddings: Tensor, start: Ints) -> Tensor:
+    def states(self, embeddings: Tensor, start: Ints | Layout) -> Tensor:
         """Feed embeddings [B, T, D] to a model without a head; its last states, [B, T, D]."""
         output = self._run(start, embeddings.shape[1], inputs_embeds=embeddings)
         last: Tensor = output.last_hidden_state

@@ -27,6 +27,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from reference_impl import sampling
 from reference_impl.acceptance import falls
@@ -74,6 +75,10 @@ class Tree:
     def size(self) -> int:
         """Nodes that are drafted."""
         return int(self.tokens.shape[1])
+
+    def token(self, node: Tensor) -> Tensor:
+        """Tokens [B] of nodes [B]; 0 for the root."""
+        return pad(self.tokens, (1, 0)).gather(1, node.unsqueeze(1)).squeeze(1)
 
     @cached_property
     def ancestors(self) -> Tensor:
@@ -213,7 +218,7 @@ class TreeEngine(SpeculativeEngine):
             at = torch.where(walking, child, at)
             laws.append(processed)
             path.append(at)
-            tokens.append(tree.tokens.gather(1, (at - 1).clamp(min=0).unsqueeze(1)).squeeze(1))
+            tokens.append(tree.token(at))
             if history is not None:
                 history = history.extended(tokens[-1].unsqueeze(1), walking.unsqueeze(1))
         chosen = inverse_cdf(left, u.gather(1, used.unsqueeze(1)).squeeze(1))
@@ -247,20 +252,20 @@ class TreeEngine(SpeculativeEngine):
         q = None if tree.q is None else tree.q[row, at.clamp(min=0)].double()
         for child in tree.children[row, at.clamp(min=0)].unbind(1):
             tried = (child > 0) & (entered == 0) & ~stopped
-            column = (child - 1).clamp(min=0).unsqueeze(1)
-            token = tree.tokens.gather(1, column)
-            law = one_hot(token.squeeze(1), self.vocab).double() if q is None else q
-            enters = falls(u.gather(1, column).squeeze(1), self.chance(left, law, token, tried))
+            token = tree.token(child)
+            law = one_hot(token, self.vocab).double() if q is None else q
+            coin = u[row, (child - 1).clamp(min=0)]
+            enters = falls(coin, self.chance(left, law, token, tried))
             entered = torch.where(enters, child, entered)
             rest = residual(left, law)
             rejected = (tried & ~enters).unsqueeze(1)
             left = torch.where(rejected, rest / rest.sum(1, keepdim=True), left)
             if q is not None and not tree.replaced:
-                others = q.scatter(1, token, 0.0)
+                others = q.scatter(1, token.unsqueeze(1), 0.0)
                 q = torch.where(rejected, others / others.sum(1, keepdim=True), q)
         return entered, left
 
     def chance(self, p: Tensor, q: Tensor, token: Tensor, tried: Tensor) -> Tensor:
         """p(token) / q(token), [B], where it is tried; else 0."""
-        ratio = (p.gather(1, token) / q.gather(1, token)).squeeze(1)
-        return torch.where(tried, ratio, 0.0)
+        at = token.unsqueeze(1)
+        return torch.where(tried, (p.gather(1, at) / q.gather(1, at)).squeeze(1), 0.0)

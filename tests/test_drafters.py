@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from strategies import examples, token_lists
-from transformers import LlamaConfig, PreTrainedModel
 
 from harness.contract import Request, Sampling
 from harness.models import ModelPair, load_pair
@@ -21,12 +20,13 @@ from reference_impl import autoregressive
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
 from reference_impl.drafters.cascade import CascadeDrafter
-from reference_impl.drafters.eagle import EagleDrafter, EagleLayer, load_eagle
+from reference_impl.drafters.eagle import EagleDrafter, load_eagle
 from reference_impl.drafters.early_exit import EarlyExitDrafter, first_layers
-from reference_impl.drafters.medusa import MedusaDrafter, MedusaHeads, load_medusa
+from reference_impl.drafters.medusa import MedusaDrafter, load_medusa
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.drafters.suffix import SuffixAutomaton, SuffixDrafter
+from reference_impl.drafters.untrained import untrained_eagle, untrained_medusa
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.proposal import Drafter, Proposal
 from reference_impl.randomness import Seeded
@@ -34,26 +34,12 @@ from reference_impl.randomness import Seeded
 Make = Callable[[ModelPair], Drafter]
 
 
-def width_of(target: PreTrainedModel) -> int:
-    return int(target.get_input_embeddings().weight.shape[1])
-
-
 def medusa(pair: ModelPair, count: int = 3) -> MedusaDrafter:
-    """Heads that guess at random."""
-    torch.manual_seed(1)
-    heads = MedusaHeads(count, width_of(pair.target), pair.target.get_output_embeddings())
-    for name, parameter in heads.named_parameters():
-        if ".linear." in name:
-            torch.nn.init.normal_(parameter, std=0.3)
-    return MedusaDrafter(heads.to(pair.target.dtype), pair.vocab_size)
+    return MedusaDrafter(untrained_medusa(pair.target, count), pair.vocab_size)
 
 
 def eagle(pair: ModelPair, stop_below: float = 0.0) -> EagleDrafter:
-    """A layer that guesses at random."""
-    torch.manual_seed(1)
-    width = width_of(pair.target)
-    config = LlamaConfig(hidden_size=width, intermediate_size=2 * width, num_attention_heads=4)
-    layer = EagleLayer(config).to(pair.target.dtype)
+    layer = untrained_eagle(pair.target)
     return EagleDrafter(layer, pair.target, pair.vocab_size, stop_below=stop_below)
 
 
@@ -71,6 +57,7 @@ DRAFTERS: dict[str, Make] = {
 }
 PAIRS = ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window", "tiny-mamba"]
 
+WIDTH = 32  # of the tiny models' states
 HOT = Sampling(temperature=1.3)
 
 load = functools.cache(load_pair)
@@ -265,7 +252,7 @@ def test_an_eagle_goes_on_in_states_whatever_was_accepted() -> None:
 
 def test_checkpoints_come_back(tmp_path: Path) -> None:
     pair = exact("tiny")
-    width, head = width_of(pair.target), pair.target.get_output_embeddings()
+    width, head = WIDTH, pair.target.get_output_embeddings()
     heads = medusa(pair, 2).heads
     heads.save(tmp_path)
     again = load_medusa(tmp_path, head, width)
@@ -312,7 +299,7 @@ def test_an_eagle_checkpoint_in_the_public_layout(tmp_path: Path) -> None:
 
 def test_checkpoints_that_are_something_else(tmp_path: Path) -> None:
     pair = exact("tiny")
-    width, head = width_of(pair.target), pair.target.get_output_embeddings()
+    width, head = WIDTH, pair.target.get_output_embeddings()
     medusa(pair, 2).heads.save(tmp_path)
     with pytest.raises(ValueError, match=r"0.0.linear.weight is \[32, 32\], .* must be \[16, 16\]"):
         load_medusa(tmp_path, head, width // 2)

@@ -12,9 +12,13 @@ import torch
 from harness.contract import Request, Sampling
 from harness.models import ModelPair, load_pair
 from reference_impl import autoregressive
-from reference_impl.cache import CachedModel
+from reference_impl.batch import Batch
+from reference_impl.cache import CachedModel, Ints
 from reference_impl.drafters.branching import BranchingDrafter
+from reference_impl.drafters.eagle_tree import EagleTree
+from reference_impl.drafters.medusa import MedusaTree, paths
 from reference_impl.drafters.ngram import NgramDrafter
+from reference_impl.drafters.untrained import untrained_eagle, untrained_medusa
 from reference_impl.layout import Layout
 from reference_impl.proposal import Drafter
 from reference_impl.randomness import Seeded
@@ -24,6 +28,8 @@ Make = Callable[[ModelPair], Drafter]
 DRAFTERS: dict[str, Make] = {
     "three by two": lambda pair: BranchingDrafter(pair.draft, pair.vocab_size),
     "one": lambda pair: BranchingDrafter(pair.draft, pair.vocab_size, (1,)),
+    "medusa": lambda pair: MedusaTree(untrained_medusa(pair.target), pair.vocab_size),
+    "eagle": lambda pair: EagleTree(untrained_eagle(pair.target), pair.target, pair.vocab_size),
     "replaced": lambda pair: BranchingDrafter(pair.draft, pair.vocab_size, (2, 2, 2), True),
 }
 PAIRS = ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window", "tiny-self"]
@@ -155,3 +161,72 @@ def test_what_cannot_be() -> None:
     engine = TreeEngine(mamba.target, DRAFTERS["one"](mamba), mamba.vocab_size)
     with pytest.raises(ValueError, match="trees need a target with keys and values"):
         engine.generate([Request(prompt=(1,), max_new_tokens=4, draft_tokens=2)])
+
+
+def test_paths_of_a_medusa_tree() -> None:
+    assert paths(0, 3) == ()
+    assert paths(2, 3) == ((0,), (1,), (2,), (0, 0), (0, 1), (0, 2), (1, 0), (2, 0))
+    assert all(path[:-1] in {(), *paths(4, 6)} for path in paths(4, 6))
+
+
+def test_a_medusa_tree_combines_the_likeliest_tokens_of_its_heads() -> None:
+    pair, seen = exact("tiny"), []
+
+    class Watched(MedusaTree):
+        def grow(self, batch: Batch, count: Ints) -> Tree:
+            seen.append((tuple(batch.tokens[0, : batch.length[0]]), super().grow(batch, count)))
+            return seen[-1][1]
+
+    drafter = Watched(untrained_medusa(pair.target, 2), pair.vocab_size, 3)
+    request = Request(prompt=(1, 2, 3), max_new_tokens=12, draft_tokens=2)
+    TreeEngine(pair.target, drafter, pair.vocab_size).generate([request])
+    for text, tree in seen[:3]:
+        with torch.inference_mode():
+            states = pair.target(torch.tensor([text]), output_hidden_states=True).hidden_states[-1]
+            top = [head(states[0, -2]).topk(3).indices.tolist() for head in drafter.heads]
+        expected = [top[len(path) - 1][path[-1]] for path in paths(2, 3)]
+        assert tree.tokens[0].tolist() == expected
+        assert tree.parents[0].tolist() == [0, 0, 0, 1, 1, 1, 2, 3]
+
+
+def test_an_eagle_tree_is_what_the_layer_finds_likeliest() -> None:
+    """Against a search the slow way: every prefix is run through the layer as a chain."""
+    pair, seen = exact("tiny"), []
+
+    class Watched(EagleTree):
+        def grow(self, batch: Batch, count: Ints) -> Tree:
+            seen.append((tuple(batch.tokens[0, : batch.length[0]]), super().grow(batch, count)))
+            return seen[-1][1]
+
+    layer = untrained_eagle(pair.target)
+    drafter = Watched(layer, pair.target, pair.vocab_size, breadth=3, size=9)
+    request = Request(prompt=(1, 2, 3), max_new_tokens=12, draft_tokens=3)
+    TreeEngine(pair.target, drafter, pair.vocab_size).generate([request])
+
+    @torch.inference_mode()
+    def after(text: tuple[int, ...], path: tuple[int, ...]) -> torch.Tensor:
+        ids = torch.tensor([text])
+        states = pair.target(ids, output_hidden_states=True).hidden_states[-1][:, :-1]
+        tokens = ids[:, 1:]
+        for token in (*path, None):
+            inputs = layer.inputs(drafter.embed(tokens), states)
+            guess = layer.llama(inputs_embeds=inputs).last_hidden_state[:, -1:]
+            if token is not None:
+                states = torch.cat([states, guess], 1)
+                tokens = torch.cat([tokens, torch.tensor([[token]])], 1)
+        return drafter.head(guess)[0, 0, : pair.vocab_size].log_softmax(-1)
+
+    for text, tree in seen[:3]:
+        ends, found = {(): 0.0}, {}
+        for _ in range(3):
+            grown = {}
+            for path, score in ends.items():
+                for value, token in zip(*after(text, path).topk(3), strict=True):
+                    grown[*path, int(token)] = score + float(value)
+            found |= grown
+            ends = dict(sorted(grown.items(), key=lambda item: -item[1])[:3])
+        best = set(sorted(found, key=lambda path: -found[path])[:9])
+        ways: list[tuple[int, ...]] = [()]
+        for parent, token in zip(tree.parents[0].tolist(), tree.tokens[0].tolist(), strict=True):
+            ways.append((*ways[parent], token))
+        assert set(ways[1:]) == best

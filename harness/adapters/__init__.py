@@ -29,6 +29,7 @@ BUILT_IN: Mapping[str, str] = {
     "reference-cascade": "harness.adapters.reference:cascade",
     "reference-block": "harness.adapters.reference:block_verification",
     "reference-matching": "harness.adapters.reference:sampler_matching",
+    "reference-tree": "harness.adapters.reference:tree",
     "reference-typical": "harness.adapters.reference:typical_acceptance",
     "reference-page": "harness.adapters.reference:page",
     "reference-branches": "harness.adapters.reference:branches",

@@ -11,6 +11,7 @@ from harness.models import ModelPair
 from reference_impl import autoregressive, speculative
 from reference_impl.acceptance import BlockVerification, SamplerMatching, TypicalAcceptance
 from reference_impl.branches import BranchDrafter, TwoBranches
+from reference_impl.drafters.branching import BranchingDrafter
 from reference_impl.drafters.cascade import CascadeDrafter
 from reference_impl.drafters.early_exit import EarlyExitDrafter
 from reference_impl.drafters.model import ModelDrafter
@@ -21,6 +22,7 @@ from reference_impl.preemption import PreemptingEngine
 from reference_impl.prefix_cache import PrefixCachedEngine
 from reference_impl.proposal import Drafter
 from reference_impl.randomness import Seeded
+from reference_impl.tree import TreeEngine
 
 _ALL = frozenset(CAPABILITIES) - {"declared_lossy", "exact_law"}
 
@@ -107,6 +109,12 @@ def typical_acceptance(pair: ModelPair, max_batch: int | None = None) -> EngineD
     decoder = EngineDecoder(pair, drafter, TypicalAcceptance, max_batch)
     decoder.capabilities |= {"declared_lossy"}
     return decoder
+
+
+def tree(pair: ModelPair, replaced: bool = False, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with a tree of draws from the pair's draft model."""
+    drafter = BranchingDrafter(pair.draft, pair.vocab_size, replaced=replaced)
+    return EngineDecoder(pair, drafter, TreeEngine, max_batch)
 
 
 def prefix_cache(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:

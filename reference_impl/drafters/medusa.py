@@ -7,7 +7,9 @@ before any of its tokens is drawn: any law will do, as long as the drafts are dr
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from reference_impl.batch import Batch
 from reference_impl.cache import Ints, fit_vocabulary
 from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.proposal import Proposal
+from reference_impl.tree import Tree
 
 WEIGHTS, SHAPE = "medusa_lm_head.safetensors", "config.json"
 
@@ -149,3 +152,60 @@ class MedusaDrafter(FeatureDrafter):
 
     def observe(self, accepted: Ints) -> None:
         """The states of what was accepted have been seen: there is nothing else to learn."""
+
+
+class MedusaTree(MedusaDrafter):
+    """Combines the likeliest tokens of the heads to a tree of fixed shape.
+
+    Parameters
+    ----------
+    heads, vocab
+        Of ``MedusaDrafter``.
+    breadth : int
+        A path is in the tree if the product of its tokens' ranks, the likeliest being 1, is at most
+        this: the less likely a token is, the less is tried behind it.
+    """
+
+    def __init__(self, heads: MedusaHeads, vocab: int, breadth: int = 6) -> None:
+        super().__init__(heads, vocab)
+        self.breadth = min(breadth, vocab)
+
+    def nodes(self, levels: int) -> int:
+        """How many paths have so many levels, or fewer."""
+        return len(paths(min(levels, len(self.heads)), self.breadth))
+
+    def grow(self, batch: Batch, count: Ints) -> Tree:
+        """A tree of up to ``count`` [B] levels a row; of a one-token text none at first."""
+        count = np.minimum(count, len(self.heads)) * self.known(batch)
+        shape = paths(int(count.max()), self.breadth)
+        nothing = torch.empty(len(batch), 0, dtype=torch.int64, device=batch.device)
+        ranked = [
+            self.logits(batch, nothing, level).topk(self.breadth).indices
+            for level in range(int(count.max()))
+        ]
+        columns = [ranked[len(path) - 1][:, path[-1]] for path in shape]
+        node = {path: i for i, path in enumerate(((), *shape))}
+        parents = torch.tensor([node[path[:-1]] for path in shape], dtype=torch.int64)
+        depth = np.array([len(path) for path in shape], dtype=np.int64)
+        inside = depth <= count[:, None]
+        return Tree(
+            torch.stack(columns, 1) if columns else nothing,
+            parents.to(batch.device).expand(len(batch), -1),
+            torch.from_numpy(inside).to(batch.device),
+            inside.sum(1),
+        )
+
+
+@functools.cache
+def paths(levels: int, breadth: int) -> tuple[tuple[int, ...], ...]:
+    """Ranks, from 0, along every path of a tree, level by level."""
+    found: list[tuple[int, ...]] = []
+    level: list[tuple[int, ...]] = [()]
+    for _ in range(levels):
+        level = [
+            (*path, rank)
+            for path in level
+            for rank in range(breadth // math.prod(r + 1 for r in path))
+        ]
+        found += level
+    return tuple(found)

@@ -1,0 +1,131 @@
+"""A tree that grows where the layer is sure (Li et al. 2024, "EAGLE-2").
+
+At every level the likeliest tokens of all nodes are candidates, and the best of them by the product
+of probabilities from the root on are gone on with. In the end the best of all candidates are
+kept: as a child is never likelier than its parent, they are a tree. No coin is involved, so every
+node is a point mass when it is verified.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from reference_impl.batch import Batch
+from reference_impl.cache import Ints, fit_vocabulary
+from reference_impl.drafters.eagle import EagleDrafter, EagleLayer
+from reference_impl.layout import Layout
+from reference_impl.tree import Tree
+
+TIE = 1e-9  # of log probability that a level costs: of two equals, the parent comes first
+
+
+class EagleTree(EagleDrafter):
+    """Proposes the best ``size`` nodes of a tree with ``breadth`` open ends.
+
+    Parameters
+    ----------
+    layer, target, vocab, head
+        Of ``EagleDrafter``.
+    breadth : int
+        Nodes of a level that are gone on with, and candidates that each of them gives.
+    size : int
+        Most nodes of the tree.
+    """
+
+    def __init__(
+        self,
+        layer: EagleLayer,
+        target: PreTrainedModel,
+        vocab: int,
+        head: nn.Module | None = None,
+        breadth: int = 4,
+        size: int = 24,
+    ) -> None:
+        super().__init__(layer, target, vocab, head)
+        self.breadth, self.size = min(breadth, vocab), size
+
+    def candidates(self, levels: int) -> int:
+        """How many there are up to a level."""
+        return self.breadth + self.breadth**2 * (levels - 1) if levels else 0
+
+    def nodes(self, levels: int) -> int:
+        """How many of them are kept."""
+        return min(self.size, self.candidates(levels))
+
+    def grow(self, batch: Batch, count: Ints) -> Tree:
+        """A tree of up to ``count`` [B] levels a row; of a one-token text none at first."""
+        count = count * self.known(batch)
+        levels = int(count.max())
+        used = torch.tensor([self.nodes(k) for k in count.tolist()], device=batch.device)
+        if not levels:
+            none = torch.empty(len(batch), 0, dtype=torch.int64, device=batch.device)
+            return Tree(none, none, none.bool(), used.cpu().numpy())
+        tokens, parents, scores = self._candidates(batch, levels)
+        step = torch.arange(scores.shape[1], device=batch.device)
+        level = (step >= self.breadth) * ((step - self.breadth) // self.breadth**2 + 1) + 1
+        rows = torch.from_numpy(count).to(batch.device).unsqueeze(1)
+        scores = (scores - TIE * level).masked_fill(level > rows, -torch.inf)
+        best = scores.topk(self.nodes(levels)).indices.sort(1).values
+        numbers = torch.zeros(len(batch), scores.shape[1] + 1, dtype=torch.int64)
+        numbers = numbers.to(batch.device)
+        order = torch.arange(1, best.shape[1] + 1, device=batch.device).expand_as(best)
+        numbers.scatter_(1, best + 1, order)  # of the candidates, as nodes; the root stays 0
+        return Tree(
+            tokens.gather(1, best),
+            numbers.gather(1, parents.gather(1, best)),
+            order <= used.unsqueeze(1),
+            used.cpu().numpy(),
+        )
+
+    def _candidates(self, batch: Batch, levels: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, parents (candidates from 1 on, 0: the root), log probabilities: [B, C] each."""
+        row = torch.arange(len(batch), device=batch.device).unsqueeze(1)
+        state = self._catch_up(batch).unsqueeze(1)  # of the nodes that are gone on with, [B, w, D]
+        nodes = torch.zeros(len(batch), 1, dtype=torch.int64, device=batch.device)
+        total = torch.zeros(len(batch), 1, dtype=torch.float64, device=batch.device)
+        fed = _Fed(batch.length - 1, batch.device)
+        tokens: list[Tensor] = []
+        parents: list[Tensor] = []
+        scores: list[Tensor] = []
+        for level in range(levels):
+            laws = fit_vocabulary(self.head(state), self.vocab).double().log_softmax(-1)
+            likely = laws.topk(self.breadth)
+            score = (total.unsqueeze(2) + likely.values).flatten(1)
+            first = 1 + sum(part.shape[1] for part in tokens)
+            tokens.append(likely.indices.flatten(1))
+            parents.append(nodes.repeat_interleave(self.breadth, 1))
+            scores.append(score)
+            if level + 1 == levels:
+                break
+            best = score.topk(self.breadth)
+            above, nodes, total = best.indices // self.breadth, first + best.indices, best.values
+            layout = fed.append(above if level else None, self.breadth)
+            inputs = self.layer.inputs(
+                self.embed(tokens[-1].gather(1, best.indices)), state[row, above]
+            )
+            state = self._model.states(inputs, layout)
+        return torch.cat(tokens, 1), torch.cat(parents, 1), torch.cat(scores, 1)
+
+
+class _Fed:
+    """The nodes that the layer was fed, ``breadth`` a level, behind the states of the text."""
+
+    def __init__(self, start: Ints, device: torch.device) -> None:
+        self.start, self.device = start, device
+        self.seen = torch.empty(len(start), 0, 0, dtype=torch.bool, device=device)
+        self.depth: list[int] = []
+
+    def append(self, above: Tensor | None, width: int) -> Layout:
+        """Add a level; ``above`` [B, width] are its parents' places in the level before."""
+        rows, before = len(self.start), len(self.depth)
+        seen = torch.eye(width, dtype=torch.bool, device=self.device).repeat(rows, 1, 1)
+        if above is not None:
+            row = torch.arange(rows, device=self.device).unsqueeze(1)
+            seen = torch.cat([self.seen[row, before - width + above], seen], 2)
+        unseen = torch.zeros(rows, before, width, dtype=torch.bool, device=self.device)
+        self.seen = torch.cat([torch.cat([self.seen, unseen], 2), seen], 1)
+        self.depth += [self.depth[-1] + 1 if self.depth else 0] * width
+        depth = torch.tensor(self.depth, device=self.device).repeat(rows, 1)
+        return Layout(self.start, depth, self.seen, before, width)
