@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from harness.command_line import Parser
 from harness.verdict import FaultClass
 from reference_impl.controls import CONTROLS
 from reference_impl.mutants import MUTANTS
@@ -36,7 +36,7 @@ full kill matrix (`python -m harness.mutants --full --json reports/mutants/matri
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the gallery."""
-    parser = argparse.ArgumentParser(prog="python -m harness.gallery", description=__doc__)
+    parser = Parser("python -m harness.gallery", __doc__)
     parser.add_argument("--matrix", type=Path, default=MATRIX, metavar="FILE", help="full matrix")
     options = parser.parse_args(arguments)
     print(render(seen(options.matrix) if options.matrix.exists() else {}), end="")

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from harness import matrix, record
 from harness.checks.budget import PROFILES
+from harness.command_line import Parser, refuse
 from harness.items import Item, items
 from harness.matrix import CONTROLS, MUTANTS, Cell, Row
 from harness.verdict import Status
@@ -55,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if path := getattr(options, option):
                 record.check_writable(f"--{option}", Path(path))
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     chosen = [item for item in known if not checks or matrix.matches(item, checks)]
     rows = [_row(name, chosen, options) for name in names or [*WRONG, *RIGHT]]
     done = _read_json(options.json) if options.resume else {}
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m harness.mutants", description=__doc__)
+    parser = Parser("python -m harness.mutants", __doc__)
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="mutants or controls; default: all of them")
     add(

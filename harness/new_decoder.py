@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import keyword
-import sys
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import NoReturn
+
+from harness.command_line import BadInput, Parser, refuse
 
 TEMPLATES = "new_decoder_templates"
 # Files of a door: what is added to the name, and the template.
@@ -34,18 +33,12 @@ exit status: 0, or 2 where nothing was written; one line on stderr says why.
 """
 
 
-class BadInput(ValueError):
-    """Nothing can be written; the message says why and what to do, in one line."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m harness.new_decoder",
         description="Write an adapter for your decoder, and its file of known failures.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("name", metavar="NAME", help="of the decoder, and of the files")
     parser.add_argument("--door", choices=DOORS, default="python", help="default: %(default)s")
@@ -56,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         written = write(given.name, given.door, given.directory)
     except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     width = max(len(str(path)) for path in written)
     for path, meaning in written.items():
         print(f"written: {path!s:<{width}}  {meaning}")
@@ -115,14 +107,6 @@ def _taken(module: str) -> bool:
     """Whether a module of that name is installed, which would be imported in its place."""
     spec = importlib.util.find_spec(module)
     return spec is not None and Path(spec.origin or "").resolve().parent != Path.cwd()
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"error: {message} (see --help)", file=sys.stderr)
-        raise SystemExit(2)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from harness import matrix, record
 from harness.checks.budget import ALPHA, PROFILES
+from harness.command_line import Parser, refuse
 from harness.items import items
 from harness.matrix import Row
 from harness.verdict import Status
@@ -50,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         record.check_writable("--out", options.out)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     runs = read(options.out)
     names = [str(item) for item in items(options.profile)]
     done = {(run.decoder, run.profile, run.seed) for run in runs}
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m harness.seeds", description=__doc__)
+    parser = Parser("python -m harness.seeds", __doc__)
     add = parser.add_argument
     add("--decoder", action="append", metavar="NAME", help="repeatable; default: reference")
     add("--seeds", type=int, default=1000, metavar="N")

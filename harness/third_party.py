@@ -15,11 +15,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from harness.adapters import BUILT_IN
 from harness.adapters.engines import ENGINES, environment
 from harness.checks.budget import PROFILES
+from harness.command_line import BadInput, Parser, refuse
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "ci" / "engines"
@@ -42,10 +42,6 @@ exit status:
 """
 
 
-class BadInput(ValueError):
-    """What the user gave cannot be used; the message says why and what to do, in one line."""
-
-
 class InstallError(RuntimeError):
     """A recipe failed; the message says where its log is."""
 
@@ -62,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in given.names:
             _known(name, "decoder", decoders())
     except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     worst = 0
     for name in given.install:
         worst = max(worst, _ready(name, given.again))
@@ -152,12 +147,10 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     if "--" in arguments:
         cut = arguments.index("--")
         arguments, to_pytest = arguments[:cut], arguments[cut + 1 :]
-    parser = _Parser(
+    parser = Parser(
         prog="ci/third_party",
         description="Install third parties' decoders, and run the conformance suites on them.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="decoder; --list prints them")
     parser.add_argument("--list", action="store_true", help="decoders and their environments")
@@ -177,14 +170,6 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     if not (given.names or given.list or given.install):
         raise BadInput("give a decoder, or --list, or --install ENVIRONMENT")
     return given, to_pytest
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"error: {message} (see --help)", file=sys.stderr)
-        raise SystemExit(2)
 
 
 def _known(name: str, kind: str, known: Sequence[str]) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from harness import expectations, publish
+from harness.command_line import BadInput
 from harness.record import Record, VerdictRow, Writer, read
 from harness.report import formats, page
 from harness.report.__main__ import main
-from harness.report.options import THIRD_PARTY, BadInput, parse
+from harness.report.options import THIRD_PARTY, parse
 from harness.report.standings import (
     SUITES,
     compact,

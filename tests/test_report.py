@@ -14,12 +14,13 @@ import pytest
 from harness import __main__ as commands
 from harness import record
 from harness.adapters import load_decoder
+from harness.command_line import BadInput
 from harness.contract import Completion, Decoder, Request
 from harness.models import ModelPair
 from harness.record import GenerationRow, Header, PairInfo, Record, VerdictRow, Writer
 from harness.report import formats
 from harness.report.__main__ import main
-from harness.report.options import DECODERS, PAIR, BadInput, parse
+from harness.report.options import DECODERS, PAIR, parse
 from harness.report.outcome import exit_status
 from harness.report.render import render
 from harness.verdict import Status, Verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 
@@ -13,10 +14,14 @@ from reference_impl.acceptance import BlockVerification, SamplerMatching, Typica
 from reference_impl.branches import BranchDrafter, TwoBranches
 from reference_impl.drafters.branching import BranchingDrafter
 from reference_impl.drafters.cascade import CascadeDrafter
+from reference_impl.drafters.eagle import EagleDrafter, load_eagle
+from reference_impl.drafters.eagle_tree import EagleTree
 from reference_impl.drafters.early_exit import EarlyExitDrafter
+from reference_impl.drafters.medusa import MedusaDrafter, MedusaTree, load_medusa
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.drafters.suffix import SuffixDrafter
+from reference_impl.drafters.untrained import untrained_eagle, untrained_medusa
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.preemption import PreemptingEngine
 from reference_impl.prefix_cache import PrefixCachedEngine
@@ -115,6 +120,36 @@ def tree(pair: ModelPair, replaced: bool = False, max_batch: int | None = None) 
     """Reference engine with a tree of draws from the pair's draft model."""
     drafter = BranchingDrafter(pair.draft, pair.vocab_size, replaced=replaced)
     return EngineDecoder(pair, drafter, TreeEngine, max_batch)
+
+
+def medusa(
+    pair: ModelPair, heads: str = "", tree: bool = False, max_batch: int | None = None
+) -> EngineDecoder:
+    """Reference engine with Medusa heads: of a folder, else untrained ones."""
+    last = pair.target.get_output_embeddings()
+    width = int(pair.target.get_input_embeddings().weight.shape[1])
+    found = load_medusa(Path(heads), last, width) if heads else untrained_medusa(pair.target)
+    drafter = (MedusaTree if tree else MedusaDrafter)(found, pair.vocab_size)
+    return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
+
+
+def eagle(
+    pair: ModelPair, layer: str = "", tree: bool = False, max_batch: int | None = None
+) -> EngineDecoder:
+    """Reference engine with an EAGLE layer: of a folder, else an untrained one."""
+    found = load_eagle(Path(layer)) if layer else untrained_eagle(pair.target)
+    drafter = (EagleTree if tree else EagleDrafter)(found, pair.target, pair.vocab_size)
+    return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
+
+
+def medusa_tree(pair: ModelPair, heads: str = "", max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with a tree of the likeliest tokens of Medusa heads."""
+    return medusa(pair, heads, True, max_batch)
+
+
+def eagle_tree(pair: ModelPair, layer: str = "", max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with a tree that grows where an EAGLE layer is sure."""
+    return eagle(pair, layer, True, max_batch)
 
 
 def prefix_cache(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:

@@ -6,8 +6,8 @@ the target's own law.
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Sequence
 
 import torch
 from tabulate import tabulate
@@ -15,22 +15,23 @@ from tabulate import tabulate
 from harness import oracle
 from harness.adapters import load_decoder
 from harness.checks.prompts import random_prompt
+from harness.command_line import Parser
 from harness.contract import Request, Sampling
 from harness.models import load_pair
 
 VERIFIED = 200  # outputs that are scored, of those that were generated
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the reference decoders; speculative and plain arms take turns."""
-    parser = argparse.ArgumentParser(prog="python -m harness.bench.throughput", description=__doc__)
+    parser = Parser("python -m harness.bench.throughput", __doc__)
     parser.add_argument("--pair", default="tiny")
     parser.add_argument("--decoder", action="append", help="repeatable (default: the reference's)")
     parser.add_argument("--requests", type=int, default=4000)
     parser.add_argument("--max-new-tokens", type=int, default=32)
     parser.add_argument("--draft-tokens", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     pair = load_pair(given.pair)
     seconds: dict[tuple[str, bool], list[float]] = {}
     tokens: dict[tuple[str, bool], int] = {}

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.command_line import BadInput, refuse
 from harness.record import Record, RecordError, read
-from harness.report.options import BadInput, Options, parse
+from harness.report.options import Options, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,8 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             records = [read(run(options))]
         return (_deliver_table if options.conformance else _deliver)(records, options)
     except (BadInput, RecordError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     except KeyboardInterrupt:
         print("interrupted before anything was measured", file=sys.stderr)
         return 3

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 
 from harness.bench.profiles import DRAFT_TOKENS, PROFILES, Profile
+from harness.command_line import BadInput, Parser
 
 DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
 PAIR = "smollm2-135m"
@@ -47,10 +46,6 @@ examples:
 """
 
 
-class BadInput(ValueError):
-    """What the user gave cannot be used; the message says why and what to do, in one line."""
-
-
 @dataclass(frozen=True)
 class Options:
     """What to measure and where to put it; ``records`` instead, to render only.
@@ -83,14 +78,6 @@ class Options:
         given = {"prompts": self.prompts, "max_new_tokens": self.max_new_tokens}
         asked = {name: value for name, value in given.items() if value is not None}
         return replace(PROFILES[self.profile], **asked)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"error: {message} (see --help)", file=sys.stderr)
-        raise SystemExit(2)
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -176,13 +163,7 @@ def _seed(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m harness.report",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser("python -m harness.report", DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to measure")
     what.add_argument(
         "--decoder",

@@ -17,6 +17,7 @@ from harness.bench.estimate import CONFIDENCE
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
 from harness.bench.workload import WorkloadError, load_workload
 from harness.checks import greedy
+from harness.command_line import BadInput
 from harness.contract import Decoder
 from harness.models import ModelPair, PairError, load_pair
 from harness.record import (
@@ -30,7 +31,7 @@ from harness.record import (
     now,
     versions,
 )
-from harness.report.options import BadInput, Options
+from harness.report.options import Options
 from harness.report.render import busy
 from harness.verdict import Status, Verdict
 

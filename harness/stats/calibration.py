@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from harness import record
+from harness.command_line import Parser, refuse
 from harness.stats.false_alarms import LEVELS, STUDIES
 
 Ints = NDArray[np.int64]
@@ -141,13 +141,8 @@ def report(found: Sequence[Calibration]) -> str:
     )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-
 def _options(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[_Job]]:
-    parser = _Parser(prog="python -m harness.stats.calibration", description=__doc__)
+    parser = Parser("python -m harness.stats.calibration", __doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help="of each statistic and decoder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -172,8 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options, jobs = _options(arguments)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     found = measure(jobs, options.jobs)
     print(report(found))
     if options.json:

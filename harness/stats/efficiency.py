@@ -12,7 +12,6 @@ fixed-sample test can claim, and still far behind.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -27,6 +26,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from harness import record
+from harness.command_line import Parser, refuse
 from harness.stats import on_engine
 from harness.stats.detection import (
     FEWEST,
@@ -163,7 +163,7 @@ def _row(found: Efficiency) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say which limits do not hold: exit code 1 if any."""
-    parser = argparse.ArgumentParser(prog="python -m harness.stats.efficiency", description=__doc__)
+    parser = Parser("python -m harness.stats.efficiency", __doc__)
     parser.add_argument("--seeds", type=int, default=20, help="runs of each")
     parser.add_argument("--alpha", type=float, default=ALPHA, help="error level")
     parser.add_argument(
@@ -182,8 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.json:
             record.check_writable("--json", options.json)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     jobs = [(fault.name, options.seeds, options.alpha) for fault in faults]
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         found = list(tqdm(pool.imap(_measure_named, jobs), total=len(jobs), disable=None))

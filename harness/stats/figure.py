@@ -7,7 +7,6 @@ known, and all experts bet. With the same seed and versions it writes the same f
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.command_line import Parser, refuse
 from harness.stats import experts
 from harness.stats.eprocess import EProcess
 from harness.stats.gallery import everything
@@ -88,7 +88,7 @@ def draw(out: Path, seed: int) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw the figure: exit code 2 if it cannot be."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser = Parser(COMMAND, __doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/wealth.svg"), metavar="FILE.svg")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -99,11 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("matplotlib"):
             raise
-        print("error: needs matplotlib: pip install 'specdec-harness[plots]'", file=sys.stderr)
-        return 2
+        return refuse("needs matplotlib: pip install 'specdec-harness[plots]'")
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     return 0
 
 
