@@ -20,6 +20,7 @@ from reference_impl.mutants.registry import CLASSIC, Mutant
 
 MATRIX = Path(__file__).parent.parent / "reports" / "mutants" / "matrix.json"
 KILLING = {"FAIL", "ERROR"}
+SEEN = ("must be seen by", "also seen by")
 
 _OPENING = """\
 # The gallery of faults
@@ -30,7 +31,8 @@ Every decoder here has one fault, and `pytest suites/ --decoder reference_impl.m
 it through the public contract alone. {public} have the fault of one of {reports} public bug reports
 (F01 to F79), some of them at two strengths; {classics} are classics. "must be seen by" is what the
 tests hold at the smoke profile, each item by itself; "also seen by" is what else killed it in the
-full kill matrix (`python -m harness.mutants --full --json reports/mutants/matrix.json`).
+full kill matrix (`python -m harness.mutants --full --json reports/mutants/matrix.json`); "needs"
+names capabilities without which a decoder cannot have the fault.
 """
 
 
@@ -72,7 +74,7 @@ def render(also: Mapping[str, Sequence[str]]) -> str:
             if mutant.kind is kind
         ]
         if rows:
-            headers = ["mutant", "what is wrong", "source", "must be seen by", "also seen by"]
+            headers = ["mutant", "what is wrong", "source", "needs", *SEEN]
             parts.append(f"## {_title(kind.value)}\n\n{tabulate(rows, headers, 'github')}\n")
     rows = [[f"`{name}`", c.claim, c.source, c.exact_because] for name, c in CONTROLS.items()]
     table = tabulate(rows, ["control", "what was reported", "source", "why it is exact"], "github")
@@ -92,6 +94,7 @@ def _row(mutant: Mutant, killers: Sequence[str]) -> list[str]:
         f"`{mutant.name}`",
         mutant.fault.rstrip("."),
         source,
+        ", ".join(sorted(mutant.needs)),
         ", ".join(mutant.killed_by),
         ", ".join(others),
     ]
