@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from reference_impl.drafters.dataset import Batch
+from reference_impl.drafters.dataset import Targets
 from reference_impl.drafters.measure import greedy_accepted, sampled_accepted
 from reference_impl.drafters.reduced import (
     ReducedVocabLlama,
@@ -18,7 +18,7 @@ from reference_impl.drafters.reduced import (
     save_reduced_draft,
     with_full_head,
 )
-from reference_impl.drafters.train import distance
+from reference_impl.drafters.training import distance
 
 VOCABULARY = torch.arange(0, 64, 3)
 
@@ -115,15 +115,14 @@ def test_gradient_of_the_training_loss_is_that_of_autograd() -> None:
     rng = torch.Generator().manual_seed(2)
     head, states, hidden = (torch.randn(n, 8, generator=rng) for n in (12, 5, 5))
     every = F.linear(hidden, torch.cat([head, torch.randn(4, 8, generator=rng)]))
-    none = torch.empty(0)
-    batch = Batch(none, none, hidden, every.logsumexp(-1))
+    targets = Targets(hidden, every.logsumexp(-1))
     states.requires_grad_()
     p = every.softmax(-1)[:, :12]
     q = F.linear(states, head).softmax(-1)
     overlap = torch.minimum(p, q).sum(-1)
     loss = ((p * (p / q).log()).sum(-1) + 0.7 * (1 - overlap)).mean()
     loss.backward()
-    gradient, figures = distance(states.detach(), batch, head, mix=0.7)
+    gradient, figures = distance(states.detach(), targets, head, mix=0.7)
     torch.testing.assert_close(gradient, states.grad)
     assert figures["loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert figures["overlap"] == pytest.approx(overlap.mean().item(), rel=1e-5)

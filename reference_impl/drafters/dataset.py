@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file
+
+
+class Targets(NamedTuple):
+    """The target's side at some positions: head inputs [n, hidden], log normalisers [n] float32."""
+
+    hidden: torch.Tensor
+    log_z: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -21,15 +29,19 @@ class Batch:
     scored : torch.Tensor
         [B, T] bool, True where the next token is one of the answer, its end included.
     hidden : torch.Tensor
-        [n, hidden], the target's head input at the n scored positions, row by row.
+        [B, T, hidden], the target's head input at every position.
     log_z : torch.Tensor
-        [n] float32, log normaliser of the target's law there.
+        [B, T] float32, log normaliser of the target's law there.
     """
 
     ids: torch.Tensor
     scored: torch.Tensor
     hidden: torch.Tensor
     log_z: torch.Tensor
+
+    def targets(self, where: torch.Tensor) -> Targets:
+        """At these positions [B, T], row by row."""
+        return Targets(self.hidden[where], self.log_z[where])
 
 
 class Exchanges:
@@ -52,16 +64,18 @@ class Exchanges:
     def batch(self, rows: Sequence[int]) -> Batch:
         """Put the given exchanges into one batch."""
         longest = max(self.lengths[row] for row in rows)
-        ids = torch.zeros(len(rows), longest, dtype=torch.int64)
-        scored = torch.zeros(len(rows), longest, dtype=torch.bool)
-        where = []
+        shape = (len(rows), longest)
+        ids = torch.zeros(shape, dtype=torch.int64)
+        scored = torch.zeros(shape, dtype=torch.bool)
+        hidden = self.hidden.new_zeros(*shape, self.hidden.shape[1])
+        log_z = self.log_z.new_zeros(shape)
         for i, row in enumerate(rows):
             start, length, first = self.starts[row], self.lengths[row], self.answers[row] - 1
-            ids[i, :length] = self.ids[start : start + length]
+            here = slice(start, start + length)
+            ids[i, :length], hidden[i, :length] = self.ids[here], self.hidden[here]
+            log_z[i, :length] = self.log_z[here]
             scored[i, first:length] = True
-            where.append(torch.arange(start + first, start + length))
-        index = torch.cat(where)
-        return Batch(ids, scored, self.hidden[index], self.log_z[index])
+        return Batch(ids, scored, hidden, log_z)
 
     def epoch(self, size: int, seed: int, pool: int = 16) -> list[list[int]]:
         """Shuffle the exchanges into batches of `size` rows of similar length.

@@ -19,9 +19,11 @@ from transformers import LlamaConfig, LlamaModel, PreTrainedModel
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints, fit_vocabulary
 from reference_impl.drafters.features import FeatureDrafter
+from reference_impl.drafters.reduced import ReducedHead
+from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Proposal
 
-WEIGHTS, SHAPE = "model.safetensors", "config.json"
+WEIGHTS, SHAPE, VOCABULARY = "model.safetensors", "config.json", "vocabulary"
 _NORM = "layers.0.input_layernorm.weight"
 
 
@@ -34,7 +36,14 @@ class EagleLayer(nn.Module):
     ----------
     config : LlamaConfig
         Of the layer; ``hidden_size`` is the width D of the target's states and embeddings.
+
+    Attributes
+    ----------
+    vocabulary : Tensor [R], int64, or None
+        Ids that it was trained to propose, where these are not all.
     """
+
+    vocabulary: Tensor | None = None
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -59,6 +68,8 @@ class EagleLayer(nn.Module):
         """Write configuration and weights."""
         self.config.save_pretrained(folder)
         kept = {n: w.detach().to(torch.bfloat16).contiguous() for n, w in self.weights().items()}
+        if self.vocabulary is not None:
+            kept[VOCABULARY] = self.vocabulary
         save_file(kept, folder / WEIGHTS)
 
 
@@ -66,6 +77,7 @@ def load_eagle(folder: Path) -> EagleLayer:
     """A layer from a folder in SafeAILab's layout, in safetensors.
 
     The target's embedding, which their files hold once more, is not read; ``fc`` may lack a bias.
+    Beside their names there may be ``vocabulary``: ids that it is limited to.
 
     Raises
     ------
@@ -76,6 +88,7 @@ def load_eagle(folder: Path) -> EagleLayer:
     weights = load_file(folder / WEIGHTS)
     for ignored in ("embed_tokens.weight", _NORM):
         weights.pop(ignored, None)
+    layer.vocabulary = weights.pop(VOCABULARY, None)
     weights.setdefault("fc.bias", torch.zeros(layer.config.hidden_size))
     named = layer.weights()
     if unlike := sorted(named.keys() ^ weights.keys()):
@@ -101,8 +114,6 @@ class EagleDrafter(FeatureDrafter):
         Whose embedding and head are used.
     vocab : int
         Token ids in use.
-    head : nn.Module, optional
-        In place of the target's: over a reduced vocabulary, say (``reduced.ReducedHead``).
     stop_below : float
         Of ``SequentialDrafter``.
     """
@@ -112,12 +123,14 @@ class EagleDrafter(FeatureDrafter):
         layer: EagleLayer,
         target: PreTrainedModel,
         vocab: int,
-        head: nn.Module | None = None,
         stop_below: float = 0.0,
     ) -> None:
-        self.layer, self.vocab, self.stop_below = layer, vocab, stop_below
-        self.embed = target.get_input_embeddings()
-        self.head = head or target.get_output_embeddings()
+        self.layer = with_packed_linears(layer, torch.bfloat16)
+        self.vocab, self.stop_below = vocab, stop_below
+        self.embed, self.head = target.get_input_embeddings(), target.get_output_embeddings()
+        if layer.vocabulary is not None:
+            self.head = ReducedHead(self.head.weight, layer.vocabulary)
+        self.head = with_packed_linears(self.head, torch.bfloat16)
 
     def start(self, batch: Batch, capacity: int) -> None:
         """Begin with nothing."""

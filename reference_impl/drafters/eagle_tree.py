@@ -9,7 +9,7 @@ node is a point mass when it is verified.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from reference_impl.batch import Batch
@@ -26,7 +26,7 @@ class EagleTree(EagleDrafter):
 
     Parameters
     ----------
-    layer, target, vocab, head
+    layer, target, vocab
         Of ``EagleDrafter``.
     breadth : int
         Nodes of a level that are gone on with, and candidates that each of them gives.
@@ -39,11 +39,10 @@ class EagleTree(EagleDrafter):
         layer: EagleLayer,
         target: PreTrainedModel,
         vocab: int,
-        head: nn.Module | None = None,
         breadth: int = 4,
         size: int = 24,
     ) -> None:
-        super().__init__(layer, target, vocab, head)
+        super().__init__(layer, target, vocab)
         self.breadth, self.size = min(breadth, vocab), size
 
     def candidates(self, levels: int) -> int:

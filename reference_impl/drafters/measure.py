@@ -35,7 +35,9 @@ def compare(draft: ReducedVocabLlama, batch: Batch) -> tuple[torch.Tensor, torch
     vocabulary = draft.lm_head.vocabulary
     agreement, overlap = [], []
     for state, hidden in zip(
-        torch.split(states, CHUNK), torch.split(batch.hidden, CHUNK), strict=True
+        torch.split(states, CHUNK),
+        torch.split(batch.targets(batch.scored).hidden, CHUNK),
+        strict=True,
     ):
         log_p = F.linear(hidden.to(rows.dtype), rows)
         log_q = F.linear(state, draft.lm_head.weight)

@@ -21,10 +21,12 @@ from torch import Tensor, nn
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints, fit_vocabulary
 from reference_impl.drafters.features import FeatureDrafter
+from reference_impl.drafters.reduced import ReducedHead
+from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Proposal
 from reference_impl.tree import Tree
 
-WEIGHTS, SHAPE = "medusa_lm_head.safetensors", "config.json"
+WEIGHTS, SHAPE, VOCABULARY = "medusa_lm_head.safetensors", "config.json", "vocabulary"
 
 
 class ResBlock(nn.Module):
@@ -58,7 +60,14 @@ class MedusaHeads(nn.ModuleList):
         layer of each one's own.
     blocks : int
         Of each head.
+
+    Attributes
+    ----------
+    vocabulary : Tensor [R], int64, or None
+        Ids that they were trained to propose, where these are not all.
     """
+
+    vocabulary: Tensor | None = None
 
     def __init__(self, count: int, width: int, last: nn.Module | int, blocks: int = 1) -> None:
         super().__init__()
@@ -76,6 +85,8 @@ class MedusaHeads(nn.ModuleList):
             for name, weight in self.state_dict().items()
             if ".linear." in name
         }
+        if self.vocabulary is not None:
+            weights[VOCABULARY] = self.vocabulary
         save_file(weights, folder / WEIGHTS)
 
 
@@ -87,9 +98,10 @@ def load_medusa(folder: Path, head: nn.Module, width: int) -> MedusaHeads:
     folder : Path
         ``config.json`` with ``medusa_num_heads`` and ``medusa_num_layers``, and
         ``medusa_lm_head.safetensors``. Files of the older ``.pt`` form hold the same names; convert
-        them first, where you trust them.
+        them first, where you trust them. Beside those names there may be ``vocabulary``: the ids
+        that heads without a linear layer of their own are limited to.
     head : nn.Module
-        The target's: for heads that have no linear layer of their own.
+        The target's, for heads that have no linear layer of their own.
     width : int
         Of the target's states.
 
@@ -101,6 +113,8 @@ def load_medusa(folder: Path, head: nn.Module, width: int) -> MedusaHeads:
     shape = json.loads((folder / SHAPE).read_text())
     count, blocks = int(shape["medusa_num_heads"]), int(shape["medusa_num_layers"])
     weights = load_file(folder / WEIGHTS)
+    if (vocabulary := weights.pop(VOCABULARY, None)) is not None:
+        head = ReducedHead(head.get_parameter("weight"), vocabulary)
     own = weights.get(f"0.{blocks}.weight")
     heads = MedusaHeads(count, width, head if own is None else len(own), blocks)
     _fill(heads, weights, shared=own is None)
@@ -135,7 +149,8 @@ class MedusaDrafter(FeatureDrafter):
     """
 
     def __init__(self, heads: MedusaHeads, vocab: int, stop_below: float = 0.0) -> None:
-        self.heads, self.vocab, self.stop_below = heads, vocab, stop_below
+        self.heads = with_packed_linears(heads, torch.bfloat16)
+        self.vocab, self.stop_below = vocab, stop_below
 
     def propose(self, batch: Batch, count: Ints) -> Proposal:
         """Propose up to ``count`` [B] tokens a row; none in the first round of a one-token text."""

@@ -1,0 +1,202 @@
+"""How drafters are trained on a target's own text: the loss, the optimisers, and the loop.
+
+What differs between the families is a ``Learner``: which states it predicts, of which positions.
+"""
+
+from __future__ import annotations
+
+import abc
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from reference_impl.drafters.dataset import Batch, Exchanges, Targets
+
+CHUNK = 512  # positions scored at once: their laws over the reduced vocabulary fit the cache
+
+
+class Learner(abc.ABC):
+    """A drafter that learns.
+
+    Attributes
+    ----------
+    module : nn.Module
+        What is trained: the parameters of it that require a gradient.
+    head : Tensor [R, hidden]
+        Rows of the target's head that states are scored with, in the dtype to multiply in.
+    """
+
+    module: nn.Module
+    head: Tensor
+
+    @abc.abstractmethod
+    def predictions(self, batch: Batch) -> list[tuple[Tensor, Targets]]:
+        """States [n, hidden] that go into the head, and the target's at the same positions."""
+
+    @abc.abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write what drafting needs."""
+
+
+def distance(
+    states: Tensor, targets: Targets, head: Tensor, mix: float
+) -> tuple[Tensor, dict[str, float]]:
+    """Measure how far the draft's law q is from the target's law p, with the gradient.
+
+    The loss is KL(p || q) + mix * (1 - sum min(p, q)), the mean over positions; the second
+    term is the probability of a rejection. The gradient is written out, chunk by chunk,
+    because autograd would keep several [n, R] float32 tensors.
+
+    Parameters
+    ----------
+    states : Tensor [n, hidden]
+        The draft's head input, detached.
+    targets : Targets
+        The target's side.
+    head : Tensor [R, hidden]
+        Head rows of the reduced vocabulary, in the dtype to multiply in.
+    mix : float
+        Weight of the rejection probability.
+
+    Returns
+    -------
+    Tensor [n, hidden]
+        Gradient of the loss by ``states``.
+    dict
+        Means over positions: ``loss``, ``agreement`` (equal top-1 token), ``overlap``.
+    """
+    gradient = torch.empty_like(states)
+    sums = torch.zeros(3, dtype=torch.float64)
+    for i in range(0, len(states), CHUNK):
+        here = slice(i, i + CHUNK)
+        log_p = F.linear(targets.hidden[here].to(head.dtype), head).float()
+        log_p -= targets.log_z[here, None]
+        log_q = F.linear(states[here].to(head.dtype), head).float().log_softmax(dim=-1)
+        agreement = log_p.argmax(-1) == log_q.argmax(-1)
+        p, q = log_p.exp(), log_q.exp()
+        overlap = torch.minimum(p, q).sum(-1)
+        loss = (p * (log_p - log_q)).sum(-1) + mix * (1 - overlap)
+        slope = q * p.sum(-1, keepdim=True) - p
+        if mix:
+            short = torch.where(q < p, q, 0.0)  # where more q is more overlap
+            slope += mix * (q * short.sum(-1, keepdim=True) - short)
+        gradient[here] = F.linear(slope.to(head.dtype), head.T)
+        sums += torch.stack([loss.sum(), agreement.sum(), overlap.sum()])
+    means = (sums / len(states)).tolist()
+    return gradient / len(states), dict(zip(("loss", "agreement", "overlap"), means, strict=True))
+
+
+def make_optimisers(module: nn.Module, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices, AdamW for vectors."""
+    if not hasattr(torch.optim, "Muon"):
+        raise SystemExit("training needs torch >= 2.9, which has torch.optim.Muon")
+    own = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    matrices = [p for p in own if p.ndim == 2]
+    vectors = [p for p in own if p.ndim != 2]
+    muon = torch.optim.Muon(matrices, lr=args.lr, weight_decay=args.weight_decay)
+    return [muon, torch.optim.AdamW(vectors, lr=args.norm_lr, weight_decay=0.0)]
+
+
+def rate(step: int, steps: int, warm_up: int) -> float:
+    """Learning-rate factor: linear warm-up, then linear decay to zero at ``steps``."""
+    return min((step + 1) / warm_up, (steps - step) / (steps - warm_up))
+
+
+class Training:
+    """State of one training run: learner, optimisers, step, CPU seconds and log."""
+
+    def __init__(self, learner: Learner, data: Exchanges, args: argparse.Namespace) -> None:
+        self.learner, self.data, self.args = learner, data, args
+        self.optimisers = make_optimisers(learner.module, args)
+        self.rates = [optimiser.param_groups[0]["lr"] for optimiser in self.optimisers]
+        self.order: tuple[int, list[list[int]]] = (-1, [])
+        self.step, self.tokens, self.seconds = 0, 0, 0.0
+        self.log = args.out / "train_log.jsonl"
+        self.file = args.work / f"checkpoint-{args.family}.pt"
+
+    def rows(self) -> list[int]:
+        """Return the exchanges of the current step."""
+        per_epoch = len(self.data.epoch(self.args.rows, 0)) if not self.order[1] else 0
+        epoch, i = divmod(self.step, per_epoch or len(self.order[1]))
+        if epoch != self.order[0]:
+            self.order = (epoch, self.data.epoch(self.args.rows, self.args.seed + epoch))
+        return self.order[1][i]
+
+    def update(self) -> dict[str, float]:
+        """Do one step; return its figures, those of later predictions with a number behind."""
+        start = time.process_time()
+        batch = self.data.batch(self.rows())
+        with torch.autocast("cpu", torch.bfloat16):
+            predictions = self.learner.predictions(batch)
+        figures: dict[str, float] = {}
+        gradients = []
+        for number, (states, targets) in enumerate(predictions, 1):
+            gradient, found = distance(states.detach(), targets, self.learner.head, self.args.mix)
+            gradients.append(gradient)
+            suffix = "" if number == 1 else f" {number}"
+            figures |= {f"{name}{suffix}": value for name, value in found.items()}
+            self.tokens += len(states)
+        torch.autograd.backward([states for states, _ in predictions], gradients)
+        factor = rate(self.step, self.args.steps, self.args.warm_up)
+        for optimiser, full in zip(self.optimisers, self.rates, strict=True):
+            optimiser.param_groups[0]["lr"] = full * factor
+            optimiser.step()
+            optimiser.zero_grad()
+        self.step += 1
+        self.seconds += time.process_time() - start
+        return figures
+
+    def run(self) -> None:
+        """Train to the last step, with a checkpoint every ``save_seconds`` seconds."""
+        recent: list[dict[str, float]] = []
+        saved = time.monotonic()
+        while self.step < self.args.steps:
+            recent.append(self.update())
+            if self.step % self.args.log_every == 0:
+                self.write(recent)
+                recent = []
+            if time.monotonic() - saved > self.args.save_seconds:
+                self.save()
+                saved = time.monotonic()
+        self.save()
+
+    def write(self, recent: list[dict[str, float]]) -> None:
+        """Append the means over the last steps to the log."""
+        line: dict[str, float] = {"step": self.step, "tokens": self.tokens}
+        line["seconds"] = round(self.seconds, 1)
+        for key in recent[0]:
+            line[key] = round(sum(figures[key] for figures in recent) / len(recent), 4)
+        with self.log.open("a") as log:
+            log.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+
+    def save(self) -> None:
+        """Write the checkpoint and export the drafter as it is now."""
+        own = self.learner.module.named_parameters()
+        state = {
+            "counts": (self.step, self.tokens, self.seconds),
+            "learned": {name: p.detach() for name, p in own if p.requires_grad},
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+        }
+        partial = self.file.with_suffix(".partial")
+        torch.save(state, partial)
+        partial.rename(self.file)
+        self.learner.save(self.args.out)
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, if there is one; else start with an empty log."""
+        lines: list[str] = []
+        if self.file.exists():
+            state = torch.load(self.file)
+            self.step, self.tokens, self.seconds = state["counts"]
+            self.learner.module.load_state_dict(state["learned"], strict=False)
+            for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
+                optimiser.load_state_dict(own)
+            lines = self.log.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if json.loads(line)["step"] <= self.step]
+        self.log.write_text("".join(kept))
