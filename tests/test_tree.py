@@ -153,6 +153,18 @@ def test_more_branches_accept_more() -> None:
     assert rounds((4, 2)) < rounds((1,))
 
 
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_tree_of_many_levels_at_the_end_of_the_context(drafter: str) -> None:
+    pair = exact("tiny-gpt2")
+    rows = [
+        Request(prompt=tuple(range(1, 60)) * 2, max_new_tokens=10 - i, draft_tokens=9 + i)
+        for i in range(3)
+    ]
+    engine = TreeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
+    expected = [plain(pair, row) for row in rows]
+    assert [answer.tokens for answer in engine.generate(rows)] == expected
+
+
 def test_what_cannot_be() -> None:
     pair = exact("tiny")
     with pytest.raises(TypeError, match="NgramDrafter proposes no trees"):

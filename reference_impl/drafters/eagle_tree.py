@@ -45,6 +45,10 @@ class EagleTree(EagleDrafter):
         super().__init__(layer, target, vocab)
         self.breadth, self.size = min(breadth, vocab), size
 
+    def start(self, batch: Batch, capacity: int) -> None:
+        """Begin with nothing; the layer is fed nodes that are not kept, too."""
+        super().start(batch, capacity + self.breadth * int(batch.draft_tokens.max()))
+
     def candidates(self, levels: int) -> int:
         """How many there are up to a level."""
         return self.breadth + self.breadth**2 * (levels - 1) if levels else 0
