@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from decoding import HOT, assert_plain, exact
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from strategies import examples, token_lists
 
-from harness.contract import Request, Sampling
-from harness.models import ModelPair, load_pair
-from reference_impl import autoregressive
+from harness.contract import Request
+from harness.models import ModelPair
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
 from reference_impl.drafters.cascade import CascadeDrafter
@@ -29,7 +28,6 @@ from reference_impl.drafters.suffix import SuffixAutomaton, SuffixDrafter
 from reference_impl.drafters.untrained import untrained_eagle, untrained_medusa
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.proposal import Drafter, Proposal
-from reference_impl.randomness import Seeded
 
 Make = Callable[[ModelPair], Drafter]
 
@@ -58,18 +56,6 @@ DRAFTERS: dict[str, Make] = {
 PAIRS = ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window", "tiny-mamba"]
 
 WIDTH = 32  # of the tiny models' states
-HOT = Sampling(temperature=1.3)
-
-load = functools.cache(load_pair)
-
-
-def exact(name: str) -> ModelPair:
-    return load(name, dtype=torch.float64)
-
-
-def plain(pair: ModelPair, request: Request) -> list[int]:
-    laws = autoregressive.model_laws(pair.target, request, pair.vocab_size)
-    return autoregressive.decode(laws, request, Seeded(request.seed)).tokens
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -87,11 +73,7 @@ def test_greedy_ids_are_those_of_plain_decoding(drafter: str, name: str) -> None
         )
     ]
     engine = SpeculativeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
-    expected = [plain(pair, row) for row in rows]
-    assert [answer.tokens for answer in engine.generate(rows)] == expected
-    for row, tokens in zip(rows, expected, strict=True):
-        [alone] = engine.generate([row])
-        assert alone.tokens == tokens
+    assert_plain(engine, pair, rows)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -301,14 +283,14 @@ def test_checkpoints_that_are_something_else(tmp_path: Path) -> None:
     pair = exact("tiny")
     width, head = WIDTH, pair.target.get_output_embeddings()
     medusa(pair, 2).heads.save(tmp_path)
-    with pytest.raises(ValueError, match=r"0.0.linear.weight is \[32, 32\], .* must be \[16, 16\]"):
+    with pytest.raises(ValueError, match=r"0.0.linear.weight is \[32, 32\], .*must be \[16, 16\]"):
         load_medusa(tmp_path, head, width // 2)
     save_file({"a": torch.zeros(1)}, tmp_path / "medusa_lm_head.safetensors")
-    with pytest.raises(ValueError, match=r"these are no Medusa heads: 0\.0\.linear\.bias"):
+    with pytest.raises(ValueError, match=r"no checkpoint of Medusa heads: 0\.0\.linear\.bias"):
         load_medusa(tmp_path, head, width)
     eagle(pair).layer.save(tmp_path)
     save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"this is no EAGLE layer: a, fc\.weight"):
+    with pytest.raises(ValueError, match=r"this is no checkpoint of an EAGLE layer: a, fc\.weight"):
         load_eagle(tmp_path)
 
 

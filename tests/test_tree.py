@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from decoding import HOT, assert_plain, exact
 
 from harness.contract import Request, Sampling
-from harness.models import ModelPair, load_pair
-from reference_impl import autoregressive
+from harness.models import ModelPair
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.drafters.branching import BranchingDrafter
@@ -21,7 +20,6 @@ from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.drafters.untrained import untrained_eagle, untrained_medusa
 from reference_impl.layout import Layout
 from reference_impl.proposal import Drafter
-from reference_impl.randomness import Seeded
 from reference_impl.tree import Tree, TreeEngine
 
 Make = Callable[[ModelPair], Drafter]
@@ -33,18 +31,6 @@ DRAFTERS: dict[str, Make] = {
     "replaced": lambda pair: BranchingDrafter(pair.draft, pair.vocab_size, (2, 2, 2), True),
 }
 PAIRS = ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window", "tiny-self"]
-HOT = Sampling(temperature=1.3)
-
-load = functools.cache(load_pair)
-
-
-def exact(name: str) -> ModelPair:
-    return load(name, dtype=torch.float64)
-
-
-def plain(pair: ModelPair, request: Request) -> list[int]:
-    laws = autoregressive.model_laws(pair.target, request, pair.vocab_size)
-    return autoregressive.decode(laws, request, Seeded(request.seed)).tokens
 
 
 def tree_of(parents: list[list[int]], tokens: list[list[int]]) -> Tree:
@@ -107,12 +93,7 @@ def test_greedy_ids_are_those_of_plain_decoding(drafter: str, name: str) -> None
         )
     ]
     engine = TreeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
-    expected = [plain(pair, row) for row in rows]
-    assert [answer.tokens for answer in engine.generate(rows)] == expected
-    for row, tokens in zip(rows, expected, strict=True):
-        [alone] = engine.generate([row])
-        assert alone.tokens == tokens
-        assert all(entry.accepted <= entry.drafted <= row.draft_tokens for entry in alone.rounds)
+    assert_plain(engine, pair, rows)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -161,8 +142,7 @@ def test_a_tree_of_many_levels_at_the_end_of_the_context(drafter: str) -> None:
         for i in range(3)
     ]
     engine = TreeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
-    expected = [plain(pair, row) for row in rows]
-    assert [answer.tokens for answer in engine.generate(rows)] == expected
+    assert_plain(engine, pair, rows)
 
 
 def test_what_cannot_be() -> None:

@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaModel, PreTrainedModel
 
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints, fit_vocabulary
+from reference_impl.drafters.checkpoints import fill
 from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.packed import with_packed_linears
@@ -90,17 +91,7 @@ def load_eagle(folder: Path) -> EagleLayer:
         weights.pop(ignored, None)
     layer.vocabulary = weights.pop(VOCABULARY, None)
     weights.setdefault("fc.bias", torch.zeros(layer.config.hidden_size))
-    named = layer.weights()
-    if unlike := sorted(named.keys() ^ weights.keys()):
-        raise ValueError(f"this is no EAGLE layer: {', '.join(unlike[:4])}")
-    with torch.no_grad():
-        for name, parameter in named.items():
-            if parameter.shape != weights[name].shape:
-                raise ValueError(
-                    f"{name} is {list(weights[name].shape)}, by its configuration it must be "
-                    f"{list(parameter.shape)}"
-                )
-            parameter.copy_(weights[name])
+    fill(layer.weights(), weights, "an EAGLE layer")
     return layer.eval()
 
 

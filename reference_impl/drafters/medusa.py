@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints, fit_vocabulary
+from reference_impl.drafters.checkpoints import fill
 from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.packed import with_packed_linears
@@ -117,23 +117,10 @@ def load_medusa(folder: Path, head: nn.Module, width: int) -> MedusaHeads:
         head = ReducedHead(head.get_parameter("weight"), vocabulary)
     own = weights.get(f"0.{blocks}.weight")
     heads = MedusaHeads(count, width, head if own is None else len(own), blocks)
-    _fill(heads, weights, shared=own is None)
+    shared = f".{blocks}." if own is None else "-"  # part of the names of what is the target's
+    named = {n: p for n, p in heads.named_parameters() if shared not in n}
+    fill(named, weights, "Medusa heads")
     return heads.eval()
-
-
-def _fill(heads: MedusaHeads, weights: Mapping[str, Tensor], shared: bool) -> None:
-    last = f".{heads.blocks}."
-    named = {n: p for n, p in heads.named_parameters() if not (shared and last in n)}
-    if unlike := sorted(named.keys() ^ weights.keys()):
-        raise ValueError(f"these are no Medusa heads: {', '.join(unlike[:4])}")
-    with torch.no_grad():
-        for name, parameter in named.items():
-            if parameter.shape != weights[name].shape:
-                raise ValueError(
-                    f"{name} is {list(weights[name].shape)}, for this target it must be "
-                    f"{list(parameter.shape)}"
-                )
-            parameter.copy_(weights[name])
 
 
 class MedusaDrafter(FeatureDrafter):

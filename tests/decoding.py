@@ -1,0 +1,39 @@
+"""Exact pairs, and what plain decoding makes of a request."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+
+from harness.contract import Request, Sampling
+from harness.models import ModelPair, load_pair
+from reference_impl import autoregressive
+from reference_impl.engine import SpeculativeEngine
+from reference_impl.randomness import Seeded
+
+HOT = Sampling(temperature=1.3)
+
+_load = functools.cache(load_pair)
+
+
+def exact(name: str) -> ModelPair:
+    """A pair in float64: rounding is far below any difference that decides a token."""
+    return _load(name, dtype=torch.float64)
+
+
+def plain(pair: ModelPair, request: Request) -> list[int]:
+    """Tokens of plain decoding, without a cache."""
+    laws = autoregressive.model_laws(pair.target, request, pair.vocab_size)
+    return autoregressive.decode(laws, request, Seeded(request.seed)).tokens
+
+
+def assert_plain(engine: SpeculativeEngine, pair: ModelPair, rows: Sequence[Request]) -> None:
+    """Greedy ids of an engine are those of plain decoding, together and one by one."""
+    expected = [plain(pair, row) for row in rows]
+    assert [answer.tokens for answer in engine.generate(rows)] == expected
+    for row, tokens in zip(rows, expected, strict=True):
+        [alone] = engine.generate([row])
+        assert alone.tokens == tokens
+        assert all(entry.accepted <= entry.drafted <= row.draft_tokens for entry in alone.rounds)
