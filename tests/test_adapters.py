@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -108,10 +107,16 @@ def test_an_unknown_name_is_told_the_known_ones() -> None:
     assert all(name in message for name in decoder_names())
 
 
-def test_entry_points_are_those_built_in() -> None:
-    """Also without an installation: a checkout on the path must know the same names."""
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
-    assert project["project"]["entry-points"][GROUP] == dict(BUILT_IN)
+def test_entry_points_of_installed_packages_are_decoders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nacme = harness.adapters.reference:engine\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "acme" in decoder_names()
+    assert "greedy" in load_decoder("acme", load("micro")).capabilities
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
