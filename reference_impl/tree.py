@@ -202,11 +202,8 @@ class TreeEngine(SpeculativeEngine):
         u = batch.streams.uniform(tree.size + 1, used=used + 1)
         row, history = torch.arange(len(batch), device=self.device), batch.history
         at, walking = torch.zeros_like(row), torch.ones_like(row, dtype=torch.bool)
-        path, tokens = [at], []
-        laws, left = (
-            [],
-            torch.zeros(len(batch), self.vocab, dtype=torch.float64, device=self.device),
-        )
+        path, tokens, laws = [at], [], []
+        left = torch.zeros(len(batch), self.vocab, dtype=torch.float64, device=self.device)
         for level in range(int(tree.levels.max()) + 1):
             here = logits[row, at].float()
             new_tokens = batch.new_tokens() + level
