@@ -360,9 +360,9 @@ def test_what_was_explained_since_the_run_is_known(
 ) -> None:
     monkeypatch.setattr(expectations, "KNOWN", tmp_path)
     (tmp_path / "a.txt").write_text("test_equal*  # found since\n")
-    rows = [found("FAIL"), found("PASS"), found("FAIL", known="known then")]
+    rows = [found("FAIL"), found("PASS"), found("INCONCLUSIVE"), found("ERROR", known="then")]
     [standing] = standings([made(*rows)])
-    assert [row.expected_failure for row in standing.rows] == ["found since", "", "known then"]
+    assert [row.expected_failure for row in standing.rows] == ["found since", "", "", "then"]
     [other] = standings([made(found("FAIL", decoder="../a"), decoders=["../a"])])
     assert outcome(other.rows[0]) == "FAIL"
 

@@ -139,7 +139,7 @@ def _standing(record: Record, decoder: str) -> Standing:
 
 def _explained(row: VerdictRow, known: Expectations) -> VerdictRow:
     """With the reason that has been found since the run, if none was known then."""
-    wrong = row.verdict.status not in (Status.PASS, Status.UNSUPPORTED)
+    wrong = row.verdict.status in (Status.FAIL, Status.ERROR)
     if row.expected_failure or not wrong:
         return row
     return msgspec.structs.replace(row, expected_failure=known.xfail(row.item))
