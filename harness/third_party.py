@@ -10,9 +10,11 @@ import argparse
 import difflib
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -217,6 +219,8 @@ def _without_places(record: Path) -> None:
     text = record.read_text(encoding="utf-8")
     for place, shown in ((f"{ROOT}/", ""), (f"{Path.home()}/", "~/")):
         text = text.replace(place, shown)
+    # Where an engine was compiled is in its messages.
+    text = re.sub(rf"{re.escape(tempfile.gettempdir())}/[^\s\"']*/", "TMP/", text)
     record.write_text(text, encoding="utf-8")
 
 

@@ -128,11 +128,12 @@ def test_a_decoder_is_judged_and_its_record_knows_no_machine(
     for name in ("suites", "harness", "reference_impl", "pyproject.toml"):
         (root / name).symlink_to(ROOT / name)
     code = (
-        "from pathlib import Path\n"
+        "import tempfile\nfrom pathlib import Path\n"
         "class Lost:\n"
         "    capabilities = frozenset({'greedy'})\n"
         "    def generate(self, requests):\n"
-        "        raise OSError(f'{Path.home()}/weights, {Path.cwd()}/weights: not found')\n"
+        "        built = f'{tempfile.gettempdir()}/build/main.c:3'\n"
+        "        raise OSError(f'{Path.home()}/weights, {Path.cwd()}/weights: not found; {built}')\n"
         "def build(pair):\n    return Lost()\n"
     )
     (root / "lost.py").write_text(code)
@@ -143,7 +144,7 @@ def test_a_decoder_is_judged_and_its_record_knows_no_machine(
     to_pytest = ["--", "-k", "wired", "-pno:cacheprovider"]
     assert main(["--profile", "smoke", "lost:build", *to_pytest]) == 1
     text = (root / third_party.record_of("lost:build")).read_text()
-    assert "~/weights, weights: not found" in text
+    assert "~/weights, weights: not found; TMP/main.c:3" in text
     assert str(Path.home()) + "/" not in text
     assert str(root) not in text
 
