@@ -133,7 +133,8 @@ def test_a_decoder_is_judged_and_its_record_knows_no_machine(
         "    capabilities = frozenset({'greedy'})\n"
         "    def generate(self, requests):\n"
         "        built = f'{tempfile.gettempdir()}/build/main.c:3'\n"
-        "        raise OSError(f'{Path.home()}/weights, {Path.cwd()}/weights: not found; {built}')\n"
+        "        here, home = Path.cwd(), Path.home()\n"
+        "        raise OSError(f'{home}/weights, {here}/weights: not found; {built}')\n"
         "def build(pair):\n    return Lost()\n"
     )
     (root / "lost.py").write_text(code)
