@@ -219,8 +219,9 @@ def _without_places(record: Path) -> None:
     text = record.read_text(encoding="utf-8")
     for place, shown in ((f"{ROOT}/", ""), (f"{Path.home()}/", "~/")):
         text = text.replace(place, shown)
-    # Where an engine was compiled is in its messages.
-    text = re.sub(rf"{re.escape(tempfile.gettempdir())}/[^\s\"']*/", "TMP/", text)
+    # Where an engine was compiled, here or at its makers, is in its messages.
+    elsewhere = f"(?:{re.escape(tempfile.gettempdir())}|/home)"
+    text = re.sub(rf"{elsewhere}/[^\s\"']*/", "TMP/", text)
     record.write_text(text, encoding="utf-8")
 
 

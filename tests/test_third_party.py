@@ -132,7 +132,7 @@ def test_a_decoder_is_judged_and_its_record_knows_no_machine(
         "class Lost:\n"
         "    capabilities = frozenset({'greedy'})\n"
         "    def generate(self, requests):\n"
-        "        built = f'{tempfile.gettempdir()}/build/main.c:3'\n"
+        "        built = f'{tempfile.gettempdir()}/build/main.c:3, /home/runner/work/a/ops.c:5'\n"
         "        here, home = Path.cwd(), Path.home()\n"
         "        raise OSError(f'{home}/weights, {here}/weights: not found; {built}')\n"
         "def build(pair):\n    return Lost()\n"
@@ -145,7 +145,7 @@ def test_a_decoder_is_judged_and_its_record_knows_no_machine(
     to_pytest = ["--", "-k", "wired", "-pno:cacheprovider"]
     assert main(["--profile", "smoke", "lost:build", *to_pytest]) == 1
     text = (root / third_party.record_of("lost:build")).read_text()
-    assert "~/weights, weights: not found; TMP/main.c:3" in text
+    assert "~/weights, weights: not found; TMP/main.c:3, TMP/ops.c:5" in text
     assert str(Path.home()) + "/" not in text
     assert str(root) not in text
 
