@@ -243,6 +243,8 @@ class CachedModel:
     def move(self, start: Ints, path: Tensor) -> None:
         """Make a path through the tree behind the text a chain: path[i] moves to slot start + i.
 
+        ``features``, where there are any, become those of the path.
+
         Parameters
         ----------
         start : ndarray [B], int64
@@ -256,6 +258,8 @@ class CachedModel:
         for layer in self._cache.layers:
             for states in (layer.keys, layer.values):
                 states[row, :, to] = states[row, :, first + path]
+        if self.features is not None:
+            self.features = self.features[row, path]
 
     def take(self, row: int, length: int) -> States:
         """Copy the states of a row's first ``length`` tokens; nothing, if none was ever fed."""

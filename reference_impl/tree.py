@@ -33,7 +33,6 @@ from reference_impl import sampling
 from reference_impl.acceptance import falls
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
-from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.layout import Layout
 from reference_impl.proposal import Drafter, Emitted, Proposal
@@ -183,9 +182,7 @@ class TreeEngine(SpeculativeEngine):
         batch.fed(tree.valid.sum(1).cpu().numpy() + 1)
         walk = self.walk(batch, logits, tree)
         target.move(cached, walk.path)
-        if isinstance(self.drafter, FeatureDrafter) and target.features is not None:
-            row = torch.arange(len(batch), device=self.device).unsqueeze(1)
-            self.drafter.see(target.features[row, walk.path], cached)
+        self.show(target, cached)
         chain = Proposal(walk.tokens[:, :-1], tree.levels)
         return self.commit(batch, cached, Emitted(chain, walk.accepted, walk.tokens, walk.logprobs))
 

@@ -29,6 +29,12 @@ def plain(pair: ModelPair, request: Request) -> list[int]:
     return autoregressive.decode(laws, request, Seeded(request.seed)).tokens
 
 
+def assert_alone_as_together(engine: SpeculativeEngine, rows: Sequence[Request]) -> None:
+    """Seeded requests get the same ids in one call and one by one."""
+    together = [answer.tokens for answer in engine.generate(rows)]
+    assert together == [engine.generate([row])[0].tokens for row in rows]
+
+
 def assert_plain(engine: SpeculativeEngine, pair: ModelPair, rows: Sequence[Request]) -> None:
     """Greedy ids of an engine are those of plain decoding, together and one by one."""
     expected = [plain(pair, row) for row in rows]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from decoding import HOT, assert_plain, exact
+from decoding import HOT, assert_alone_as_together, assert_plain, exact
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
@@ -84,8 +84,7 @@ def test_a_seed_draws_the_same_alone_and_in_a_batch(drafter: str) -> None:
         for i in range(6)
     ]
     engine = SpeculativeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
-    together = [answer.tokens for answer in engine.generate(rows)]
-    assert together == [engine.generate([row])[0].tokens for row in rows]
+    assert_alone_as_together(engine, rows)
 
 
 # Early exit

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from decoding import HOT, assert_plain, exact
+from decoding import HOT, assert_alone_as_together, assert_plain, exact
 
 from harness.contract import Request, Sampling
 from harness.models import ModelPair
@@ -104,8 +104,7 @@ def test_a_seed_draws_the_same_alone_and_in_a_batch(drafter: str) -> None:
         for i, s in enumerate((HOT, Sampling(), HOT, HOT))
     ]
     engine = TreeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
-    together = [answer.tokens for answer in engine.generate(rows)]
-    assert together == [engine.generate([row])[0].tokens for row in rows]
+    assert_alone_as_together(engine, rows)
 
 
 def test_a_tree_of_itself_is_entered_at_every_level() -> None:
