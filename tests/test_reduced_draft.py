@@ -130,8 +130,14 @@ def test_gradient_of_the_training_loss_is_that_of_autograd() -> None:
 
 def test_accepted_lengths() -> None:
     # Blocks start at 0 (two accepted; the target adds one), 3 (one; it corrects), 5 (two).
-    assert greedy_accepted([True, True, False, True, False, True, True], 2) == [2, 1, 2]
-    assert sampled_accepted(torch.tensor([0.5, 0.5, 1.0]), 2) == pytest.approx([0.75, 1.0])
+    agreement = torch.tensor([[True, True, False, True, False, True, True]])
+    assert greedy_accepted(agreement, 2) == [2, 1, 2]
+    assert sampled_accepted(torch.tensor([[0.5, 0.5, 1.0]]), 2) == pytest.approx([0.75, 1.0])
+    # One prediction for each token of a block: the second of every pair is the second's.
+    agreement = torch.stack([agreement[0], torch.zeros(7, dtype=torch.bool)])
+    assert greedy_accepted(agreement, 2) == [1, 0, 1, 1]
+    both = torch.tensor([[0.5, 0.5, 1.0], [0.9, 0.2, 0.4]])
+    assert sampled_accepted(both, 2) == pytest.approx([0.5 + 0.1, 0.5 + 0.2])
 
 
 @torch.no_grad()

@@ -2,12 +2,14 @@
 
 Every sequence is one chat exchange. The target writes the user turn too (from a short
 lead, or from nothing), so that no foreign text is needed and the contexts have the law
-the draft meets in use. The hidden state that enters the target's head is kept at each
-position: with the head's matrix it gives back the target's law p in full, at no extra cost.
+the draft meets in use. The state that enters the target's head is kept at each position:
+with the head's matrix it gives back the target's law p in full, at no extra cost. States of
+lower layers are kept beside it, for drafters that read them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +53,11 @@ class BatchDecoder:
     three queries of one attention call: about three times faster here than `generate`.
     """
 
-    def __init__(self, model: LlamaForCausalLM, batch: int, length: int) -> None:
+    def __init__(
+        self, model: LlamaForCausalLM, batch: int, length: int, depths: Sequence[int] = ()
+    ) -> None:
         config = model.config
-        self.model, self.position = model, 0
+        self.model, self.position, self.depths = model, 0, depths
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.width = config.hidden_size // config.num_attention_heads
         shape = (config.num_hidden_layers, batch, self.kv_heads, length, self.width)
@@ -69,16 +73,22 @@ class BatchDecoder:
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
-        """Feed one token a row, [B] int64; return the head's input, [B, hidden]."""
+        """Feed one token a row, [B] int64.
+
+        Returns the states after ``depths`` layers and, last, the head's input, side by side,
+        [B, (len(depths) + 1) * hidden].
+        """
         x: torch.Tensor = self.model.model.embed_tokens(ids)
+        states = []
         where = torch.tensor([[self.position]])
         cos, sin = (a[0, 0] for a in self.model.model.rotary_emb(x, where))
         for i, layer in enumerate(self.model.model.layers):
             x = x + layer.self_attn.o_proj(self.attend(i, layer.input_layernorm(x), cos, sin))
             x = x + layer.mlp(layer.post_attention_layernorm(x))
+            if i + 1 in self.depths:
+                states.append(x)
         self.position += 1
-        state: torch.Tensor = self.model.model.norm(x)
-        return state
+        return torch.cat([*states, self.model.model.norm(x)], -1)
 
     def attend(self, i: int, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Attention of layer `i` for [B, hidden], before the output projection."""
@@ -148,16 +158,26 @@ def advance(row: Row, sampled: int, after: list[int], eos: int) -> int | None:
 
 @torch.no_grad()
 def sample_shard(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, batch: int, seed: int
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    batch: int,
+    seed: int,
+    depths: Sequence[int] = (),
 ) -> dict[str, torch.Tensor]:
     """Sample `batch` exchanges.
+
+    Parameters
+    ----------
+    depths : sequence of int, ascending
+        After how many layers states are kept, beside what goes into the head.
 
     Returns
     -------
     dict of torch.Tensor
         Over the N positions of all sequences, one after the other: `ids` [N] int32;
-        `hidden` [N, hidden] in the model's dtype, the head's input at that position;
-        `log_z` [N] float32, the log normaliser of the target's next-token law there.
+        `features` [N, (len(depths) + 1) * hidden] in the model's dtype, the states there,
+        the head's input last; `log_z` [N] float32, the log normaliser of the target's
+        next-token law there.
         By sequence, [batch]: `lengths`, `answers` (first position of the answer) and
         `tasks` (index into `TASKS`), int32; `temperatures`, float32 (0: greedy).
         `prefix` [1] int32: how many first tokens are common to all sequences.
@@ -167,15 +187,15 @@ def sample_shard(
     eos = int(tokenizer.convert_tokens_to_ids("<|im_end|>"))
     rows = open_rows(tokenizer, batch, rng)
     longest = max(len(row.forced) for row in rows) + MAX_USER + len(after) + MAX_ANSWER + 2
-    decoder = BatchDecoder(model, 1, len(before) + longest)
-    head = model.get_output_embeddings()
-    hidden, log_z = [], []  # by position: [B, hidden], [B], scattered over all rows
+    decoder = BatchDecoder(model, 1, len(before) + longest, depths)
+    head, width = model.get_output_embeddings(), model.config.hidden_size
+    features, log_z = [], []  # by position: [B, F], [B], scattered over all rows
     everyone = torch.arange(batch)
     live = rows
     for token in before:
         state = decoder.step(torch.tensor([token]))
-        logits = head(state).float()
-        hidden.append(state.expand(batch, -1).clone())
+        logits = head(state[:, -width:]).float()
+        features.append(state.expand(batch, -1).clone())
         log_z.append(logits.logsumexp(-1).expand(batch).clone())
         for row in rows:
             row.ids.append(token)
@@ -203,16 +223,16 @@ def sample_shard(
             live = [live[i] for i in busy]
             slots = torch.tensor([row.index for row in live])
         state = decoder.step(torch.tensor([row.ids[-1] for row in live]))
-        logits = head(state).float()
-        hidden.append(torch.zeros(batch, state.shape[1], dtype=state.dtype))
-        hidden[-1][slots] = state
+        logits = head(state[:, -width:]).float()
+        features.append(torch.zeros(batch, state.shape[1], dtype=state.dtype))
+        features[-1][slots] = state
         log_z.append(torch.zeros(batch))
         log_z[-1][slots] = logits.logsumexp(-1)
     lengths = torch.tensor([len(row.ids) for row in rows])
-    inside = torch.arange(len(hidden)) < lengths[:, None]
+    inside = torch.arange(len(features)) < lengths[:, None]
     return {
         "ids": torch.tensor([token for row in rows for token in row.ids], dtype=torch.int32),
-        "hidden": torch.stack(hidden, dim=1)[inside],
+        "features": torch.stack(features, dim=1)[inside],
         "log_z": torch.stack(log_z, dim=1)[inside],
         "lengths": lengths.int(),
         "answers": torch.tensor([row.answer for row in rows], dtype=torch.int32),
@@ -229,6 +249,7 @@ def sample_corpus(
     tokens: int,
     batch: int,
     seed: int,
+    depths: Sequence[int] = (),
 ) -> list[Path]:
     """Sample shard after shard until the folder holds `tokens` tokens; return the shards.
 
@@ -240,7 +261,7 @@ def sample_corpus(
     while total < tokens:
         path = folder / f"shard_{len(shards):04d}.safetensors"
         if not path.exists():
-            shard = sample_shard(model, tokenizer, batch, seed + len(shards))
+            shard = sample_shard(model, tokenizer, batch, seed + len(shards), depths)
             partial = path.with_suffix(".partial")
             save_file(shard, partial)
             partial.rename(path)

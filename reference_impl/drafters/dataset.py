@@ -28,16 +28,25 @@ class Batch:
         [B, T] int64, zeros as padding (a causal model does not see it).
     scored : torch.Tensor
         [B, T] bool, True where the next token is one of the answer, its end included.
-    hidden : torch.Tensor
-        [B, T, hidden], the target's head input at every position.
+    features : torch.Tensor
+        [B, T, F], the target's states at every position: of one depth or of several, side by
+        side; the last ones are what goes into the head.
+    width : int
+        Of the states of one depth.
     log_z : torch.Tensor
         [B, T] float32, log normaliser of the target's law there.
     """
 
     ids: torch.Tensor
     scored: torch.Tensor
-    hidden: torch.Tensor
+    features: torch.Tensor
+    width: int
     log_z: torch.Tensor
+
+    @property
+    def hidden(self) -> torch.Tensor:
+        """The target's head input, [B, T, width]."""
+        return self.features[..., -self.width :]
 
     def targets(self, where: torch.Tensor) -> Targets:
         """At these positions [B, T], row by row."""
@@ -45,15 +54,23 @@ class Batch:
 
 
 class Exchanges:
-    """All exchanges of some shards of `corpus.sample_corpus`, in memory."""
+    """All exchanges of some shards of `corpus.sample_corpus`, in memory.
 
-    def __init__(self, shards: Sequence[Path]) -> None:
+    Parameters
+    ----------
+    shards : sequence of Path
+    width : int
+        Of the target's states.
+    """
+
+    def __init__(self, shards: Sequence[Path], width: int) -> None:
+        self.width = width
         parts = [load_file(path) for path in shards]
 
         def joined(name: str) -> torch.Tensor:
             return torch.cat([part[name] for part in parts])
 
-        self.ids, self.hidden, self.log_z = joined("ids"), joined("hidden"), joined("log_z")
+        self.ids, self.features, self.log_z = joined("ids"), joined("features"), joined("log_z")
         self.tasks, self.temperatures = joined("tasks"), joined("temperatures")
         self.lengths, self.answers = joined("lengths").tolist(), joined("answers").tolist()
         self.starts = [0, *torch.tensor(self.lengths).cumsum(0).tolist()[:-1]]
@@ -67,15 +84,15 @@ class Exchanges:
         shape = (len(rows), longest)
         ids = torch.zeros(shape, dtype=torch.int64)
         scored = torch.zeros(shape, dtype=torch.bool)
-        hidden = self.hidden.new_zeros(*shape, self.hidden.shape[1])
+        features = self.features.new_zeros(*shape, self.features.shape[1])
         log_z = self.log_z.new_zeros(shape)
         for i, row in enumerate(rows):
             start, length, first = self.starts[row], self.lengths[row], self.answers[row] - 1
             here = slice(start, start + length)
-            ids[i, :length], hidden[i, :length] = self.ids[here], self.hidden[here]
+            ids[i, :length], features[i, :length] = self.ids[here], self.features[here]
             log_z[i, :length] = self.log_z[here]
             scored[i, first:length] = True
-        return Batch(ids, scored, hidden, log_z)
+        return Batch(ids, scored, features, self.width, log_z)
 
     def epoch(self, size: int, seed: int, pool: int = 16) -> list[list[int]]:
         """Shuffle the exchanges into batches of `size` rows of similar length.

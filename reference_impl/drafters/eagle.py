@@ -3,6 +3,9 @@
 The layer reads the state f_i of a token and the embedding of the next token x_{i+1}, and guesses
 f_{i+1}; the target's own head makes the law of x_{i+2} of it. It goes on with its guess in place of
 the state, and starts anew from the true states once the target has verified a block.
+
+The state may be one of several depths of the target, fused into one (Li et al. 2025, "EAGLE-3");
+its guesses are never held to the target's states then, only to its laws.
 """
 
 from __future__ import annotations
@@ -31,15 +34,19 @@ _NORM = "layers.0.input_layernorm.weight"
 class EagleLayer(nn.Module):
     """``fc`` joins embedding and state, one Llama layer follows; no norm before, none behind.
 
-    Names are those of SafeAILab's checkpoints: ``fc.weight``, ``fc.bias``, ``layers.0.*``.
+    Names are those of SafeAILab's checkpoints: ``fc.weight``, ``fc.bias``, ``layers.0.*``; beside
+    them there is ``fuse.weight`` where it reads several depths.
 
     Parameters
     ----------
     config : LlamaConfig
-        Of the layer; ``hidden_size`` is the width D of the target's states and embeddings.
+        Of the layer; ``hidden_size`` is the width D of the target's states and embeddings, and
+        ``depths``, if it is there, after how many layers states are read, as in ``CachedModel``.
 
     Attributes
     ----------
+    depths : tuple of int
+        The last one is -1: what goes into the target's head.
     vocabulary : Tensor [R], int64, or None
         Ids that it was trained to propose, where these are not all.
     """
@@ -50,11 +57,29 @@ class EagleLayer(nn.Module):
         super().__init__()
         config.num_hidden_layers = 1
         self.config = config
-        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
+        width = config.hidden_size
+        self.depths = tuple(getattr(config, "depths", (-1,)))
+        self.fuse = (
+            nn.Linear(len(self.depths) * width, width, bias=False) if self.depths[1:] else None
+        )
+        self.fc = nn.Linear(2 * width, width)
         self.llama = LlamaModel(config)
         self.llama.embed_tokens = None  # the target's are used
         self.llama.norm = nn.Identity()
         self.llama.layers[0].input_layernorm = nn.Identity()
+
+    def read(self, features: Tensor) -> Tensor:
+        """States [B, T, D] of the target's [B, T, sum of widths]: fused, if there are several.
+
+        A few numbers of a lower layer's states are larger than all others by far; a norm without
+        weights keeps them within what the others are.
+        """
+        if self.fuse is None:
+            return features
+        *lower, last = features.view(*features.shape[:-1], len(self.depths), -1).unbind(-2)
+        normed = [nn.functional.rms_norm(part, part.shape[-1:]) for part in lower]
+        fused: Tensor = self.fuse(torch.cat([*normed, last], -1))
+        return fused
 
     def inputs(self, embeddings: Tensor, states: Tensor) -> Tensor:
         """What the layer is fed, [B, T, D], from x_{i+1} and f_i, [B, T, D] each."""
@@ -117,6 +142,7 @@ class EagleDrafter(FeatureDrafter):
         stop_below: float = 0.0,
     ) -> None:
         self.layer = with_packed_linears(layer, torch.bfloat16)
+        self.depths = layer.depths
         self.vocab, self.stop_below = vocab, stop_below
         self.embed, self.head = target.get_input_embeddings(), target.get_output_embeddings()
         if layer.vocabulary is not None:
@@ -149,7 +175,8 @@ class EagleDrafter(FeatureDrafter):
         missing = np.maximum(batch.length - 1 - self._cached, 1)
         width = int(missing.max())
         tokens = torch.from_numpy(batch.tokens_from(self._cached + 1, width)).to(batch.device)
-        guesses = self._feed(self._features[:, :width], tokens, self._cached)
+        states = self.layer.read(self._features[:, :width])
+        guesses = self._feed(states, tokens, self._cached)
         self._cached = batch.length - 1  # guesses will be fed behind them, and fed over
         row = torch.arange(len(batch), device=batch.device)
         return guesses[row, torch.from_numpy(missing - 1).to(batch.device)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from reference_impl.drafters.dataset import Batch, Targets
+from reference_impl.cache import cache_argument
+from reference_impl.drafters.dataset import Batch
 from reference_impl.drafters.eagle import EagleLayer
 from reference_impl.drafters.medusa import MedusaHeads
 from reference_impl.drafters.reduced import build_reduced_draft, save_reduced_draft
@@ -28,10 +30,9 @@ class ModelLearner(Learner):
             part.requires_grad_(True)
         self.head = self.draft.lm_head.weight.to(torch.bfloat16)
 
-    def predictions(self, batch: Batch) -> list[tuple[Tensor, Targets]]:
-        """The law of every token of the answers, from the text before it."""
-        states = self.draft.model(input_ids=batch.ids, use_cache=False).last_hidden_state
-        return [(states[batch.scored], batch.targets(batch.scored))]
+    def predictions(self, batch: Batch) -> list[Tensor]:
+        """From the text alone: the same for every token of a block."""
+        return [self.draft.model(input_ids=batch.ids, use_cache=False).last_hidden_state]
 
     def save(self, folder: Path) -> None:
         """Write the draft."""
@@ -47,15 +48,10 @@ class MedusaLearner(Learner):
         self.heads.vocabulary = vocabulary
         self.head = target.lm_head.weight.detach()[vocabulary].to(torch.bfloat16)
 
-    def predictions(self, batch: Batch) -> list[tuple[Tensor, Targets]]:
+    def predictions(self, batch: Batch) -> list[Tensor]:
         """Head k: the law k positions ahead of a state."""
-        found = []
-        for ahead, head in enumerate(self.heads, 1):
-            where = batch.scored.clone()
-            where[:, :ahead] = False
-            states = batch.hidden.roll(ahead, 1)[where].float()
-            found.append((head(states), batch.targets(where)))
-        return found
+        states = batch.hidden.float()
+        return [head(states.roll(ahead, 1)) for ahead, head in enumerate(self.heads, 1)]
 
     def save(self, folder: Path) -> None:
         """Write the heads."""
@@ -66,9 +62,24 @@ class EagleLearner(Learner):
     """A layer that guesses the next state; later predictions build on its own guesses.
 
     It begins as the identity: its guess is the state that it reads.
+
+    Parameters
+    ----------
+    target : LlamaForCausalLM
+    vocabulary : Tensor [R], int64
+    depths : sequence of int
+        Of ``EagleLayer``.
+    steps : int
+        Tokens of the blocks that it is trained to draft.
     """
 
-    def __init__(self, target: LlamaForCausalLM, vocabulary: Tensor, steps: int = 2) -> None:
+    def __init__(
+        self,
+        target: LlamaForCausalLM,
+        vocabulary: Tensor,
+        depths: Sequence[int] = (-1,),
+        steps: int = 3,
+    ) -> None:
         shape = target.config
         config = LlamaConfig(
             vocab_size=1,
@@ -78,6 +89,7 @@ class EagleLearner(Learner):
             num_key_value_heads=shape.num_key_value_heads,
             max_position_embeddings=shape.max_position_embeddings,
             rope_parameters=shape.rope_parameters,
+            depths=list(depths),
         )
         self.module = self.layer = EagleLayer(config)
         self.layer.vocabulary = vocabulary
@@ -88,25 +100,39 @@ class EagleLearner(Learner):
         with torch.no_grad():
             for matrix in (only.self_attn.o_proj.weight, only.mlp.down_proj.weight):
                 matrix.zero_()
-            width = int(shape.hidden_size)
             self.layer.fc.bias.zero_()
-            self.layer.fc.weight[:, :width] = 0
-            self.layer.fc.weight[:, width:] = torch.eye(width)
+            for joint in (self.layer.fc, self.layer.fuse):
+                if joint is not None:
+                    joint.weight.zero_()
+                    torch.nn.init.eye_(joint.weight[:, -int(shape.hidden_size) :])
 
-    def predictions(self, batch: Batch) -> list[tuple[Tensor, Targets]]:
-        """The law after every token, from the states before it and the token itself."""
-        where = batch.scored.clone()
-        where[:, 0] = False
+    def predictions(self, batch: Batch) -> list[Tensor]:
+        """The law after every token, from the states before it and the token itself.
+
+        At its k-th guess in a row the layer has k guesses behind it, and true states before those:
+        every guess attends to one of each pass before, and to the rest of the first pass.
+        """
         tokens = self.embed(batch.ids[:, 1:]).detach()
-        true = batch.hidden[:, :-1].float()
-        states, found = true, []
-        for _ in range(self.steps):
-            inputs = self.layer.inputs(tokens, states)
-            guesses = self.layer.llama(inputs_embeds=inputs, use_cache=False).last_hidden_state
-            found.append((guesses[where[:, 1:]], batch.targets(where)))
+        states = self.layer.read(batch.features[:, :-1].float())
+        place = torch.arange(tokens.shape[1])
+        back = place[:, None] - place
+        cache = DynamicCache()
+        name = cache_argument(self.layer.llama)
+        guesses: list[Tensor] = []
+        for step in range(self.steps):
+            mask = [back >= step, *(back == step - pass_ for pass_ in range(1, step + 1))]
+            found = self.layer.llama(
+                inputs_embeds=self.layer.inputs(tokens, states),
+                attention_mask=torch.cat(mask, 1)[None, None].expand(len(tokens), -1, -1, -1),
+                position_ids=place[None],
+                use_cache=True,
+                **{name: cache},
+            ).last_hidden_state
+            first = found.new_zeros(len(found), 1, found.shape[2])  # no state comes before it
+            guesses.append(torch.cat([first, found], 1))
             # The state of a token is what was guessed from those before it.
-            states = torch.cat([true[:, :1], guesses[:, :-1].float()], 1)
-        return found
+            states = torch.cat([states[:, :1], found[:, :-1].float()], 1)
+        return guesses
 
     def save(self, folder: Path) -> None:
         """Write the layer."""

@@ -18,20 +18,19 @@ from reference_impl.drafters.corpus import sample_corpus
 from reference_impl.drafters.dataset import Exchanges
 from reference_impl.drafters.learners import EagleLearner, MedusaLearner, ModelLearner
 from reference_impl.drafters.measure import evaluate
-from reference_impl.drafters.reduced import load_reduced_draft
 from reference_impl.drafters.training import Learner, Training
 
 FAMILIES = ("model", "medusa", "eagle")
 
 
-def learner(target: LlamaForCausalLM, data: Exchanges, args: argparse.Namespace) -> Learner:
+def learner(
+    target: LlamaForCausalLM, vocabulary: torch.Tensor, args: argparse.Namespace
+) -> Learner:
     """The family that was asked for, as it is before training."""
-    special = AutoTokenizer.from_pretrained(args.target).all_special_ids
-    vocabulary = data.frequent_tokens(args.vocabulary, special)
     if args.family == "medusa":
-        return MedusaLearner(target, vocabulary, args.heads)
+        return MedusaLearner(target, vocabulary, args.block)
     if args.family == "eagle":
-        return EagleLearner(target, vocabulary)
+        return EagleLearner(target, vocabulary, (*args.depths, -1), args.block)
     return ModelLearner(target, vocabulary)
 
 
@@ -41,7 +40,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="corpus and checkpoint go here")
     parser.add_argument("--out", type=Path, required=True, help="draft and its figures go here")
     parser.add_argument("--family", choices=FAMILIES, default="model")
-    parser.add_argument("--heads", type=int, default=3, help="of --family medusa")
+    parser.add_argument("--block", type=int, default=3, help="Medusa heads; guesses of an EAGLE")
+    parser.add_argument(
+        "--depths", type=int, nargs="*", default=[8, 19], help="layers an EAGLE reads, and the last"
+    )
     parser.add_argument("--tokens", type=int, default=500_000, help="size of the corpus, at least")
     parser.add_argument("--batch", type=int, default=128, help="exchanges of one corpus shard")
     parser.add_argument("--held-out", type=int, default=2, help="last shards, for evaluation")
@@ -69,19 +71,23 @@ def main() -> None:
     small = AutoModelForCausalLM.from_pretrained(args.target, dtype=torch.bfloat16)
     tokenizer = AutoTokenizer.from_pretrained(args.target)
     folder = args.work / "corpus"
-    shards = sample_corpus(small, tokenizer, folder, args.tokens, args.batch, args.seed)
+    shards = sample_corpus(
+        small, tokenizer, folder, args.tokens, args.batch, args.seed, args.depths
+    )
     torch.set_num_threads(args.threads)
     target = AutoModelForCausalLM.from_pretrained(args.target, dtype=torch.float32)
-    data = Exchanges(shards[: -args.held_out])
-    training = Training(learner(target, data, args), data, args)
+    width = int(target.config.hidden_size)
+    data = Exchanges(shards[: -args.held_out], width)
+    vocabulary = data.frequent_tokens(args.vocabulary, tokenizer.all_special_ids)
+    training = Training(learner(target, vocabulary, args), data, args)
     training.resume()
     training.run()
-    if args.family == "model":
-        figures = evaluate(
-            load_reduced_draft(target, args.out), Exchanges(shards[-args.held_out :])
-        )
-        figures["training_cpu_seconds"] = round(training.seconds)
-        (args.out / "evaluation.json").write_text(json.dumps(figures, indent=2) + "\n")
+    for parameter in training.learner.module.parameters():
+        parameter.data = parameter.to(torch.bfloat16).float()  # as it is written
+    held_out = Exchanges(shards[-args.held_out :], width)
+    figures = evaluate(training.learner, target.lm_head.weight, vocabulary, held_out)
+    figures["training_cpu_seconds"] = round(training.seconds)
+    (args.out / "evaluation.json").write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -35,8 +35,12 @@ class Learner(abc.ABC):
     head: Tensor
 
     @abc.abstractmethod
-    def predictions(self, batch: Batch) -> list[tuple[Tensor, Targets]]:
-        """States [n, hidden] that go into the head, and the target's at the same positions."""
+    def predictions(self, batch: Batch) -> list[Tensor]:
+        """States [B, T, hidden] that go into the head for the law of the token after each position.
+
+        The k-th is the one that the k-th token of a block is drawn from: what the target has seen
+        ends k - 1 positions earlier. Where it ends before the text begins they mean nothing.
+        """
 
     @abc.abstractmethod
     def save(self, folder: Path) -> None:
@@ -134,14 +138,16 @@ class Training:
         with torch.autocast("cpu", torch.bfloat16):
             predictions = self.learner.predictions(batch)
         figures: dict[str, float] = {}
+        scored = [states[batch.scored] for states in predictions]
+        targets = batch.targets(batch.scored)
         gradients = []
-        for number, (states, targets) in enumerate(predictions, 1):
+        for number, states in enumerate(scored, 1):
             gradient, found = distance(states.detach(), targets, self.learner.head, self.args.mix)
             gradients.append(gradient)
             suffix = "" if number == 1 else f" {number}"
             figures |= {f"{name}{suffix}": value for name, value in found.items()}
             self.tokens += len(states)
-        torch.autograd.backward([states for states, _ in predictions], gradients)
+        torch.autograd.backward(scored, gradients)
         factor = rate(self.step, self.args.steps, self.args.warm_up)
         for optimiser, full in zip(self.optimisers, self.rates, strict=True):
             optimiser.param_groups[0]["lr"] = full * factor
