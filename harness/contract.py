@@ -214,6 +214,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True
         From taking the request up to its last token, with speculation and without.
     tokens_per_second : float
         tokens / seconds.
+    prompt_seconds, draft_seconds, verify_seconds : float
+        Parts of ``seconds``: the target's pass over the prompt, everything of the drafter, and the
+        target's passes after the prompt. For all requests that were decoded together.
     """
 
     tokens: int | None = None
@@ -224,6 +227,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True
     acceptance_rate: float | None = None
     seconds: float | None = None
     tokens_per_second: float | None = None
+    prompt_seconds: float | None = None
+    draft_seconds: float | None = None
+    verify_seconds: float | None = None
 
 
 FinishReason = Literal["eos", "stop", "length"]

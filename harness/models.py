@@ -38,6 +38,8 @@ class ModelPair:
         None for tiny pairs: they have no text.
     source : str
         Where the weights came from, for the record.
+    heads : dict of str to Path
+        Drafters that were trained for the target and read its states, by family.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ModelPair:
     eos: tuple[int, ...] = ()
     tokenizer: Any = None
     source: str = ""
+    heads: dict[str, Path] = field(default_factory=dict)
     _directories: dict[str, Path] = field(default_factory=dict, repr=False)
 
     @property
@@ -252,6 +255,7 @@ def _smollm2(name: str) -> ModelPair:
         eos=smollm2.EOS,
         tokenizer=AutoTokenizer.from_pretrained(directory),
         source=source,
+        heads=smollm2.heads(),
         _directories={"target": directory},
     )
 

@@ -77,6 +77,8 @@ class GenerationRow(msgspec.Struct, frozen=True, kw_only=True, tag="generation",
     finish_reason: str = ""
     drafted: list[int] | None = None  # per round, where the decoder tells
     accepted: list[int] | None = None
+    plain_parts: dict[str, float] = {}  # seconds of prompt, draft and verify, where it tells
+    parts: dict[str, float] = {}
     identical: bool | None = None  # ids of both arms; None where sampled
     near_tie: str = ""  # why a divergence is not a fault, if it is not
     fault: str = ""  # where and by how much the outputs differ, if it is

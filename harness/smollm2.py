@@ -51,6 +51,11 @@ def find(cache: Path) -> tuple[Path, str]:
     return _from_wheel(made), (made / "source.txt").read_text().strip()
 
 
+def heads() -> dict[str, Path]:
+    """Folders of the drafters that read its states."""
+    return {path.name: path for path in DRAFT.iterdir() if path.is_dir()}
+
+
 def _from_hub() -> Path | None:
     from huggingface_hub import constants, snapshot_download
 

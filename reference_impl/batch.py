@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from harness.contract import Completion, FinishReason, Metrics, Request, Round
 from reference_impl.autoregressive import finished
 from reference_impl.cache import Ints
+from reference_impl.clock import Clock
 from reference_impl.randomness import Streams
 from reference_impl.sampling import History, Parameters
 
@@ -26,6 +26,7 @@ class Output:
     finish_reason: FinishReason | None = None
     target_tokens: int = 0
     seconds: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
 
 
 class Batch:
@@ -46,10 +47,17 @@ class Batch:
     history : History or None
         None where no row has a penalty or a grammar.
     streams : Streams
+    clock : Clock
     """
 
-    def __init__(self, requests: Sequence[Request], vocab: int, device: torch.device) -> None:
-        self.started = time.perf_counter()
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        vocab: int,
+        device: torch.device,
+        synchronise: Callable[[], None] | None = None,
+    ) -> None:
+        self.clock = Clock(synchronise)
         self.requests = list(requests)
         self.outputs = [Output() for _ in requests]
         self.index = np.arange(len(requests))
@@ -151,7 +159,8 @@ class Batch:
         for row in np.flatnonzero(over & self.active):
             reason = finished(self.output(int(row)), self.requests[row])
             self.outputs[row].finish_reason = reason
-            self.outputs[row].seconds = time.perf_counter() - self.started
+            self.outputs[row].seconds = self.clock.since_begin()
+            self.outputs[row].parts = dict(self.clock.parts)
             self.active[row] = reason is None
 
     def completion(self, row: int) -> Completion:
@@ -180,6 +189,7 @@ class Batch:
             acceptance_rate=accepted / drafted if drafted else 0.0,
             seconds=output.seconds,
             tokens_per_second=tokens / output.seconds,
+            **{f"{name}_seconds": seconds for name, seconds in output.parts.items()},
         )
 
     def select(self, rows: Ints) -> None:

@@ -17,7 +17,7 @@ The steps are methods: a known-wrong decoder overrides one of them (``reference_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -64,6 +64,10 @@ class SpeculativeEngine:
         self.vocab = vocab or int(target.config.get_text_config().vocab_size)
         self.max_batch = max_batch
         self.device = next(target.parameters()).device
+        # Elsewhere it takes waits for the device to tell the parts of a round: only when asked for.
+        self.synchronise: Callable[[], None] | None = None
+        if self.device.type == "cpu":
+            self.synchronise = lambda: None
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -97,14 +101,16 @@ class SpeculativeEngine:
 
     def rounds(self, requests: Sequence[Request]) -> Iterator[Batch]:
         """Decode requests together; yields the batch after each round, with what ended in it."""
-        batch = Batch(requests, self.vocab, self.device)
+        batch = Batch(requests, self.vocab, self.device, self.synchronise)
         capacity = self.capacity(batch)
         target = self.cache(capacity)
         if isinstance(self.drafter, FeatureDrafter):
             target.depths = self.drafter.depths
-        cached = self.prefill(batch, target)
+        with batch.clock.part("prompt"):
+            cached = self.prefill(batch, target)
         if self.drafter and batch.draft_tokens.any():
-            self.drafter.start(batch, capacity)
+            with batch.clock.part("draft"):
+                self.drafter.start(batch, capacity)
             self.show(target, cached * 0)
         while True:
             cached = self.round(batch, target, cached)
@@ -137,8 +143,10 @@ class SpeculativeEngine:
 
     def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
         """Run one round; returns the valid length of every cached row."""
-        drafted = self.propose(batch, batch.room())
-        proposal, logits = self.verify(batch, target, cached, drafted)
+        with batch.clock.part("draft"):
+            drafted = self.propose(batch, batch.room())
+        with batch.clock.part("verify"):
+            proposal, logits = self.verify(batch, target, cached, drafted)
         batch.fed(proposal.count + 1)
         processed = self.process(logits, batch, proposal)
 

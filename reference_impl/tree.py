@@ -177,8 +177,10 @@ class TreeEngine(SpeculativeEngine):
         if not room.any():
             return super().round(batch, target, cached)
         assert isinstance(self.drafter, TreeDrafter)
-        tree = self.drafter.grow(batch, room)
-        logits = self.verify_tree(batch, target, cached, tree)
+        with batch.clock.part("draft"):
+            tree = self.drafter.grow(batch, room)
+        with batch.clock.part("verify"):
+            logits = self.verify_tree(batch, target, cached, tree)
         batch.fed(tree.valid.sum(1).cpu().numpy() + 1)
         walk = self.walk(batch, logits, tree)
         target.move(cached, walk.path)
@@ -200,14 +202,22 @@ class TreeEngine(SpeculativeEngine):
         row, history = torch.arange(len(batch), device=self.device), batch.history
         at, walking = torch.zeros_like(row), torch.ones_like(row, dtype=torch.bool)
         path, tokens, laws = [at], [], []
+        greedy = batch.parameters.greedy
+        ends = torch.zeros_like(row)  # what ends the round: a token, or the law to draw it from
         left = torch.zeros(len(batch), self.vocab, dtype=torch.float64, device=self.device)
         for level in range(int(tree.levels.max()) + 1):
             here = logits[row, at].float()
             new_tokens = batch.new_tokens() + level
             processed = sampling.process(here, batch.parameters, history, new_tokens)
-            p = sampling.normalise(processed, batch.parameters)
-            child, rest = self.try_children(p, tree, torch.where(walking, at, -1), u)
-            left = torch.where((walking & (child == 0)).unsqueeze(1), rest, left)
+            reached = torch.where(walking, at, -1)
+            if greedy:
+                best = processed.argmax(-1)
+                child = self.match_children(best, tree, reached)
+                ends = torch.where(walking & (child == 0), best, ends)
+            else:
+                p = sampling.normalise(processed, batch.parameters)
+                child, rest = self.try_children(p, tree, reached, u)
+                left = torch.where((walking & (child == 0)).unsqueeze(1), rest, left)
             walking = walking & (child > 0)
             at = torch.where(walking, child, at)
             laws.append(processed)
@@ -215,12 +225,22 @@ class TreeEngine(SpeculativeEngine):
             tokens.append(tree.token(at))
             if history is not None:
                 history = history.extended(tokens[-1].unsqueeze(1), walking.unsqueeze(1))
-        chosen = inverse_cdf(left, u.gather(1, used.unsqueeze(1)).squeeze(1))
+        chosen = ends if greedy else inverse_cdf(left, u.gather(1, used.unsqueeze(1)).squeeze(1))
         way = torch.stack(path[:-1], 1)  # nothing is entered at the last level: it has no children
         accepted = (way[:, 1:] != way[:, :-1]).sum(1)
         emitted = torch.stack(tokens, 1).scatter(1, accepted.unsqueeze(1), chosen.unsqueeze(1))
         logprobs = self.logprobs(torch.stack(laws, 1), batch, emitted)
         return Walk(way, emitted, accepted, logprobs)
+
+    def match_children(self, best: Tensor, tree: Tree, at: Tensor) -> Tensor:
+        """Where all rows are greedy: the child that is the target's own token ``best`` [B], or 0.
+
+        Children are told apart by their tokens there; ``at`` [B] as in ``try_children``.
+        """
+        row = torch.arange(len(at), device=self.device)
+        children = tree.children[row, at.clamp(min=0)]
+        same = pad(tree.tokens, (1, 0)).gather(1, children) == best.unsqueeze(1)
+        return (children * (same & (at >= 0).unsqueeze(1))).sum(1)
 
     def try_children(self, p: Tensor, tree: Tree, at: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """Try the children of the nodes reached, in their order.

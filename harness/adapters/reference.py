@@ -79,8 +79,9 @@ def engine_ngram(
     return EngineDecoder(pair, NgramDrafter(max_ngram, min_ngram), max_batch=max_batch)
 
 
-def early_exit(pair: ModelPair, layers: int = 1, max_batch: int | None = None) -> EngineDecoder:
-    """Reference engine with the target's own first layers as the draft."""
+def early_exit(pair: ModelPair, layers: int = 0, max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with the target's own first layers as the draft: half of them, or some."""
+    layers = layers or max(1, pair.target.config.get_text_config().num_hidden_layers // 2)
     drafter = EarlyExitDrafter(pair.target, layers, pair.vocab_size)
     return EngineDecoder(pair, drafter, max_batch=max_batch)
 
@@ -125,10 +126,11 @@ def tree(pair: ModelPair, replaced: bool = False, max_batch: int | None = None) 
 def medusa(
     pair: ModelPair, heads: str = "", tree: bool = False, max_batch: int | None = None
 ) -> EngineDecoder:
-    """Reference engine with Medusa heads: of a folder, else untrained ones."""
+    """Reference engine with Medusa heads: of a folder, else the pair's, else untrained ones."""
+    folder = heads or pair.heads.get("medusa")
     last = pair.target.get_output_embeddings()
     width = int(pair.target.get_input_embeddings().weight.shape[1])
-    found = load_medusa(Path(heads), last, width) if heads else untrained_medusa(pair.target)
+    found = load_medusa(Path(folder), last, width) if folder else untrained_medusa(pair.target)
     drafter = (MedusaTree if tree else MedusaDrafter)(found, pair.vocab_size)
     return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
 
@@ -136,8 +138,9 @@ def medusa(
 def eagle(
     pair: ModelPair, layer: str = "", tree: bool = False, max_batch: int | None = None
 ) -> EngineDecoder:
-    """Reference engine with an EAGLE layer: of a folder, else an untrained one."""
-    found = load_eagle(Path(layer)) if layer else untrained_eagle(pair.target)
+    """Reference engine with an EAGLE layer: of a folder, else the pair's, else an untrained one."""
+    folder = layer or pair.heads.get("eagle")
+    found = load_eagle(Path(folder)) if folder else untrained_eagle(pair.target)
     drafter = (EagleTree if tree else EagleDrafter)(found, pair.target, pair.vocab_size)
     return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
 

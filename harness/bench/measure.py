@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from harness.bench.workload import Prompt
 from harness.checks.greedy import wrong_end
-from harness.contract import Completion, Decoder, FinishReason, Request, Round, Sampling
+from harness.contract import Completion, Decoder, FinishReason, Metrics, Request, Round, Sampling
 from harness.record import GenerationRow
 
 Judge = Callable[[Request, Completion], tuple[str, dict[str, Any]]]
@@ -24,6 +24,7 @@ Judge = Callable[[Request, Completion], tuple[str, dict[str, Any]]]
 
 Arm = Literal["plain", "speculative"]
 ARMS: tuple[Arm, Arm] = ("plain", "speculative")
+PARTS = ("prompt", "draft", "verify")  # of ``Metrics``
 WARM_UP_TOKENS = 8
 
 
@@ -57,6 +58,7 @@ class Outcome:
     seconds: float = 0.0
     finish_reason: str = ""
     rounds: list[Round] | None = None
+    parts: dict[str, float] = field(default_factory=dict)
     error: str = ""
 
     def completion(self) -> Completion:
@@ -178,7 +180,14 @@ def _checked(answers: Sequence[Completion], seconds: float, vocab_size: int) -> 
         error = f"token id {outside[0]} is outside the vocabulary 0..{vocab_size - 1}"
     elif any(not 0 <= r.accepted <= r.drafted for r in rounds or []):
         error = "a round accepts more tokens than it drafted"
-    return Outcome(tokens, seconds, str(answer.finish_reason), rounds, error)
+    reason, parts = str(answer.finish_reason), _parts(answer.metrics)
+    return Outcome(tokens, seconds, reason, rounds, parts, error)
+
+
+def _parts(metrics: Metrics | None) -> dict[str, float]:
+    """Seconds by part of the work, as far as the decoder tells."""
+    told = {name: getattr(metrics, f"{name}_seconds", None) for name in PARTS}
+    return {name: round(seconds, 7) for name, seconds in told.items() if seconds is not None}
 
 
 def make_row(
@@ -221,6 +230,8 @@ def make_row(
         finish_reason=speculative.finish_reason,
         drafted=[r.drafted for r in rounds] if rounds is not None else None,
         accepted=[r.accepted for r in rounds] if rounds is not None else None,
+        plain_parts=plain.parts,
+        parts=speculative.parts,
         identical=identical,
         near_tie=near_tie,
         fault=fault,

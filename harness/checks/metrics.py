@@ -166,6 +166,9 @@ def _broken(m: Metrics, request: Request, rounds: Any, tokens: int) -> Iterator[
         yield equal("acceptance_rate", rate, "accepted / drafted is")
     if m.seconds:
         yield equal("tokens_per_second", tokens / m.seconds, "tokens / seconds is")
+        parts = sum(filter(None, (m.prompt_seconds, m.draft_seconds, m.verify_seconds)))
+        longer = parts > m.seconds * (1 + ROUNDING)
+        yield f"the parts are {parts:.6g} seconds, all is {m.seconds:.6g}" if longer else ""
 
 
 def _spread(subject: Subject, budget: Budget) -> Iterator[Request]:

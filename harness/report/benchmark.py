@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from harness.bench.comparison import Comparison, compare
+from harness.bench.costs import Costs, costs
 from harness.bench.estimate import Estimate
 from harness.bench.summary import ALL_TASKS, REPEATING, Losslessness, Summary, summarise, verdict_of
 from harness.record import GenerationRow, Header, Record
@@ -27,6 +28,15 @@ FIGURES = {
     "tok/s": "all tokens / all seconds, plain -> speculative, prompt processing included",
     "repeats": "share of 4-grams of the plain outputs that occurred before in the same output; "
     f"above {REPEATING:.0%} (marked !) the text is degenerate, and easier to draft than real text",
+}
+COSTS = {
+    "draft c, verify v": "a drafted token, and the target's pass over a block, in passes of the "
+    "target over one token",
+    "drafted": "tokens a round",
+    "ideal": "speedup if the models' calls alone took time: tokens/call / (v + c x drafted), the "
+    "prompt's pass added on both sides",
+    "of ideal": "measured speedup / ideal; what is missing is the time between the calls",
+    "draft, verify, other": "of the speculative arm's time; the rest read the prompt",
 }
 NOT_TOLD = "accepted, tokens/call: a dash where the decoder does not tell its rounds"
 AGAIN = "To see these failures again"
@@ -52,6 +62,9 @@ def add(record: Record, section: Section) -> None:
     section.tables.append(_speedups(summaries))
     if len(comparisons) > 1:
         section.tables.append(_comparison(comparisons))
+    if found := costs(rows, header.decoders):
+        section.tables.append(_costs(found))
+        section.notes.append(Notes("Costs", [f"{k}: {v}" for k, v in COSTS.items()]))
     for title, lines in _findings(record, summaries).items():
         if lines:
             section.notes.append(Notes(title, listed(lines), verbatim=title == AGAIN))
@@ -79,6 +92,26 @@ def _row(summary: Summary) -> list[Cell]:
         f"{summary.plain_rate:.1f} -> {summary.rate:.1f}" if timed else "-",
         _repetition(summary) if timed else "-",
     ]
+
+
+def _costs(found: Sequence[Costs]) -> Table:
+    columns = ["task", "decoder", "draft c", "verify v", "drafted", "tokens/call", "ideal"]
+    columns += ["of ideal", "draft", "verify", "other"]
+    rows: list[list[Cell]] = [
+        [
+            of.task,
+            of.decoder,
+            f"{of.draft:.3f}",
+            f"{of.verify:.2f}",
+            f"{of.drafted:.2f}",
+            f"{of.length:.2f}",
+            _figure(of.ideal),
+            f"{of.share.value:.0%}",
+            *(f"{of.parts[part]:.0%}" for part in ("draft", "verify", "other")),
+        ]
+        for of in found
+    ]
+    return Table("Where the time goes", columns, rows)
 
 
 def _verdict(found: Losslessness) -> str:

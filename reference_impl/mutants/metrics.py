@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -88,7 +87,7 @@ class PlainClockStartsLate(SpeculativeEngine):
 
     def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
         if not batch.draft_tokens.any() and not any(output.rounds for output in batch.outputs):
-            batch.started = time.perf_counter()
+            batch.clock.restart()
         return super().commit(batch, cached, emitted)
 
 
@@ -98,7 +97,7 @@ class ClockStartsLate(SpeculativeEngine):
 
     def round(self, batch: Batch, target: CachedModel, cached: Ints) -> Ints:
         if batch.draft_tokens.any() and not any(output.rounds for output in batch.outputs):
-            batch.started = time.perf_counter()
+            batch.clock.restart()
         return super().round(batch, target, cached)
 
 
