@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from harness import smollm2, tiny_pairs
-from harness.pair_files import Form, PairFiles, Role
+from harness import precision, smollm2, tiny_pairs
+from harness.pair_files import Form, PairFiles, Role, UnsupportedPairError
 
 
 @dataclass
@@ -65,6 +65,11 @@ class ModelPair:
 
     def directory(self, role: Role) -> Path:
         """Hugging Face directory of ``target`` or ``draft``, saved on first demand."""
+        if any(isinstance(m, precision.Int8Linear) for m in getattr(self, role).modules()):
+            raise UnsupportedPairError(
+                f"the {role} computes in int8, which no file of it would say: a decoder that loads "
+                "files needs another --dtype"
+            )
         if role not in self._directories:
             path = cache_directory() / "pairs" / f"{self.name}-{self.fingerprint()[:12]}" / role
             if not path.exists():
@@ -181,11 +186,22 @@ def load_pair(
     target: str | None = None,
     draft: str | None = None,
     device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: str = "float32",
     vocab_size: int = 0,
     context_length: int = 128,
 ) -> ModelPair:
     """Load a pair by name, or from two directories or hub ids; or none, given a vocabulary.
+
+    Parameters
+    ----------
+    name : str
+    target, draft : str, optional
+        A directory, a hub id or a GGUF file each, instead of a name.
+    device : str
+    dtype : str
+        Of ``pair_files.DTYPES``, or float64.
+    vocab_size, context_length : int
+        Instead of models.
 
     Raises
     ------
@@ -205,7 +221,11 @@ def load_pair(
         check_name(name)
         pair = _smollm2(name)
     for model in (pair.target, pair.draft):
-        model.to(device=_device(device), dtype=dtype).eval()
+        try:
+            precision.convert(model, dtype)
+        except ValueError as error:
+            raise PairError(f"{error}: choose another --dtype") from None
+        model.to(_device(device)).eval()
     return pair
 
 
@@ -264,7 +284,7 @@ def _from_paths(target: str, draft: str) -> ModelPair:
     models = []
     for path in (target, draft):
         try:
-            models.append(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32))
+            models.append(AutoModelForCausalLM.from_pretrained(**_where(path), dtype=torch.float32))
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise PairError(f"cannot load {path!r} as a causal LM: {reason}") from None
@@ -301,9 +321,17 @@ def _from_paths(target: str, draft: str) -> ModelPair:
     )
 
 
+def _where(path: str) -> dict[str, str]:
+    """A directory or hub id as ``from_pretrained`` takes it; a GGUF file is read dequantised."""
+    if not path.endswith(".gguf"):
+        return {"pretrained_model_name_or_path": path}
+    file = Path(path)
+    return {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+
+
 def _tokenizer(path: str) -> Any:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(**_where(path))
     except Exception:  # a directory without a tokenizer fails in ways that differ by version
         return None
     # Or it succeeds, with an empty one: GPT-2's then knows its end-of-text token alone.

@@ -14,6 +14,8 @@ FORMS: dict[Form, str] = {
     "hf": "Hugging Face directory: config.json and safetensors, float32",
     "gguf": "GGUF file, float32",
 }
+INT8 = "int8"
+DTYPES = ("float32", "bfloat16", "float16", INT8)  # that a pair may compute in
 
 
 class UnsupportedPairError(ValueError):

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from harness.checks.budget import PROFILES
+from harness.pair_files import DTYPES
 
 DEFAULT_DECODER = "reference"
 DEFAULT_SEED = 20261129
@@ -53,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="of a test: fewer samples where the decoder does not manage as many",
     )
     add("--device", default="cpu", help="torch device of the models")
+    add(
+        "--dtype",
+        default=DTYPES[0],
+        metavar="NAME",
+        help=f"of the models: {', '.join(DTYPES)} (of their linear layers)",
+    )
     add("--seed", type=int, default=DEFAULT_SEED, help="of prompts and sampled requests")
     add("--results", default=None, metavar="FILE.jsonl", help="write verdicts as a record")
     add(
@@ -70,6 +77,8 @@ def check_options(config: pytest.Config) -> None:
         raise ValueError(f"unknown profile {option('profile')!r}: known are {', '.join(PROFILES)}")
     if option("format") not in FORMATS:
         raise ValueError(f"unknown format {option('format')!r}: known are {', '.join(FORMATS)}")
+    if option("dtype") not in DTYPES:
+        raise ValueError(f"unknown --dtype {option('dtype')!r}: known are {', '.join(DTYPES)}")
     k = option("draft_tokens")
     if k is not None and k < 1:
         raise ValueError(f"--draft-tokens is {k}: it must be at least 1")

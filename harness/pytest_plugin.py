@@ -68,9 +68,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if option("vocab_size"):
         pair = f"no weights, {option('vocab_size')} ids"
     found = ", ".join(f"{k} {v}" for k, v in versions().items())
+    models = f"{pair or 'tiny pairs'} in {option('dtype')} on {option('device')}"
     return [
         f"decoder: {option('decoder')} {decoder_options(config) or ''}".rstrip(),
-        f"pair: {pair or 'tiny pairs'} on {option('device')}; profile: {option('profile')}",
+        f"pair: {models}; profile: {option('profile')}",
         f"seed: {option('seed')}; alpha: {ALPHA} for the whole run",
         f"versions: {found}",
     ]
@@ -144,7 +145,7 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
         arguments = {"target": option("target"), "draft": option("draft")}
     elif name == _WEIGHTLESS:
         arguments = {key: option(key) for key in ("vocab_size", "context_length")}
-    arguments["device"] = option("device")
+    arguments |= {"device": option("device"), "dtype": option("dtype")}
     options = decoder_options(request.config)
     try:
         if name not in _pairs:

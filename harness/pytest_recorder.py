@@ -30,7 +30,7 @@ def header(config: pytest.Config, options: Mapping[str, str]) -> record.Header:
         seed=option("seed"),
         alpha=ALPHA,
         decoders=[option("decoder")],
-        pair=record.PairInfo(pair, option("target") or "", "", option("device"), "float32"),
+        pair=record.PairInfo(pair, option("target") or "", "", option("device"), option("dtype")),
         versions=record.versions(),
         machine=record.machine(),
         options={"profile": option("profile"), **options},

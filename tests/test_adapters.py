@@ -6,7 +6,6 @@ import functools
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from strategies import GREEDY, examples, requests
 
@@ -121,7 +120,7 @@ def test_entry_points_of_installed_packages_are_decoders(
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_every_built_in_decoder_decodes(name: str) -> None:
-    pair = load("micro", dtype=torch.float64)
+    pair = load("micro", dtype="float64")
     decoder = load_decoder(name, pair)
     assert decoder.capabilities <= set(CAPABILITIES)
     request = Request(prompt=(1, 2), max_new_tokens=9)
@@ -143,7 +142,7 @@ def results(completions: list[Completion]) -> list[tuple[list[int], str]]:
 @pytest.mark.parametrize("name", ["tiny", "tiny-bad"])
 def test_transformers_greedy_is_plain_decoding(name: str, factory: type) -> None:
     """With EOS, stop sequences, bias and least length, speculating or not."""
-    pair = load(name, dtype=torch.float64)
+    pair = load(name, dtype="float64")
     decoder = factory(pair)
 
     @examples(25)
@@ -158,7 +157,7 @@ def test_transformers_greedy_is_plain_decoding(name: str, factory: type) -> None
 @pytest.mark.parametrize("speculate", [True, False])
 def test_only_the_request_says_what_ends_it(speculate: bool) -> None:
     """An EOS in the model's own configuration is not the request's."""
-    pair = load_pair("tiny", dtype=torch.float64)
+    pair = load_pair("tiny", dtype="float64")
     request = Request(prompt=(1, 2, 3), max_new_tokens=12, speculate=speculate)
     expected = plain(pair, request)
     pair.target.generation_config.eos_token_id = expected[0][4]

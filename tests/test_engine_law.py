@@ -57,7 +57,7 @@ class Coins:
                 values.append(base + (index + 1) * STEP)
             coins.append(values[first : first + count])
             self.drawn[row] = first + needed
-        return torch.tensor(coins, dtype=torch.float64)
+        return torch.tensor(coins, dtype="float64")
 
     def select(self, rows: Tensor) -> None:
         self.rows = self.rows[rows.numpy()]
@@ -248,7 +248,7 @@ CASES = {
 def test_the_law_of_the_engine_is_the_law_of_the_target(
     name: str, drafter: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = load_pair(name, dtype=torch.float64)
+    pair = load_pair(name, dtype="float64")
     request = CASES[case]
     law = engine_law(pair, request, drafter_of(pair, drafter), monkeypatch)
     assert sum(law.values()) == pytest.approx(1, abs=1e-6)
@@ -268,7 +268,7 @@ RULES = [
 def test_other_rules_are_exact_too(
     name: str, drafter: str, rule: type[Watching], case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = load_pair(name, dtype=torch.float64)
+    pair = load_pair(name, dtype="float64")
     request = CASES[case]
     law = engine_law(pair, request, drafter_of(pair, drafter), monkeypatch, rule)
     assert sum(law.values()) == pytest.approx(1, abs=1e-6)
@@ -280,7 +280,7 @@ def test_other_rules_are_exact_too(
     ("name", "case"), [("micro", "whole"), ("micro-hostile", "whole"), ("micro", "stop")]
 )
 def test_trees_are_exact(name: str, case: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, request = load_pair(name, dtype=torch.float64), CASES[case]
+    pair, request = load_pair(name, dtype="float64"), CASES[case]
     law = engine_law(pair, request, drafter_of(pair, kind), monkeypatch, WatchedTree)
     assert sum(law.values()) == pytest.approx(1, abs=1e-6)
     assert distance(law, target_law(pair, request)) < 1e-6
@@ -318,7 +318,7 @@ class BlockWithoutWeight(WatchedBlock):
 def test_a_wrong_engine_has_another_law(
     wrong: type[Watching], name: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair, request = load_pair(name, dtype=torch.float64), CASES[case]
+    pair, request = load_pair(name, dtype="float64"), CASES[case]
     law = engine_law(pair, request, drafter_of(pair, "model"), monkeypatch, wrong)
     assert sum(law.values()) == pytest.approx(1, abs=1e-6)
     assert distance(law, target_law(pair, request)) > 1e-3

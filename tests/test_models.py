@@ -107,7 +107,7 @@ def test_a_directory_holds_the_same_models(name: str, cache: Path) -> None:
 
 
 def test_dtype_and_eval_mode() -> None:
-    pair = load_pair("micro", dtype=torch.bfloat16)
+    pair = load_pair("micro", dtype="bfloat16")
     assert {pair.target.dtype, pair.draft.dtype} == {torch.bfloat16}
     assert not pair.target.training
     assert not pair.draft.training

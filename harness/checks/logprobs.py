@@ -72,6 +72,8 @@ def values(subject: Subject, budget: Budget) -> Verdict:
             found = list(_values(subject.pair, requests, subject.ask(requests)))
         except Malformed as error:
             return _withheld(subject, name, error)
+        if not found:  # noise decides everywhere what the filter keeps
+            continue
         worst = max(found, key=lambda value: value.excess)
         if worst.excess > 0:
             return _off(subject, name, worst)
@@ -118,6 +120,8 @@ def arms(subject: Subject, budget: Budget) -> Verdict:
                     repro=repro(subject, [request]),
                 )
             compared, widest = compared + 1, max(widest, noise)
+    if not compared:
+        raise Unsupported(NOTHING_TO_ASK)
     return Verdict(
         check=name,
         status=Status.PASS,

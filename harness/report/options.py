@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.bench.profiles import DRAFT_TOKENS, PROFILES, Profile
 from harness.command_line import BadInput, Parser
+from harness.pair_files import DTYPES
 
 DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
 PAIR = "smollm2-135m"
@@ -219,9 +220,9 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--device", default="cpu", help="torch device (default: %(default)s)")
     how.add_argument(
         "--dtype",
-        choices=("float32", "bfloat16"),
+        choices=DTYPES,
         default="float32",
-        help="of both models (default: %(default)s)",
+        help="of both models; int8: of their linear layers (default: %(default)s)",
     )
     how.add_argument(
         "--seed",

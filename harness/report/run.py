@@ -56,7 +56,7 @@ def run(options: Options) -> Path:
             options.target,
             options.draft,
             options.device,
-            getattr(torch, options.dtype),
+            options.dtype,
         )
         prompts = load_workload(pair, options.tasks, profile.prompts, profile.max_new_tokens)
     except (PairError, WorkloadError) as error:
