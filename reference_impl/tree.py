@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -54,9 +53,11 @@ class Tree:
         Their parents, nodes 0 to N.
     valid : Tensor [B, N], bool
         Which of them a row proposes; a node that is not valid has no valid children.
-    used : ndarray [B], int64
-        Nodes of a row, valid or not, by its own K: coins are told apart by node, and must not
-        depend on the other rows.
+    used, levels : ndarray [B], int64
+        Nodes of a row, valid or not, and steps from the root to the deepest of them, by its own K:
+        coins are told apart by node, and must not depend on the other rows.
+    breadth : int
+        Most children that a node may have.
     q : Tensor [B, N + 1, V], or None
         The law that the children of each node were drawn from; None where all of them were fixed.
     replaced : bool
@@ -67,6 +68,8 @@ class Tree:
     parents: Tensor
     valid: Tensor
     used: Ints
+    levels: Ints
+    breadth: int
     q: Tensor | None = None
     replaced: bool = False
 
@@ -95,23 +98,14 @@ class Tree:
         return self.ancestors.sum(2) - 1
 
     @cached_property
-    def levels(self) -> Ints:
-        """Depth of each row's deepest valid node, [B]."""
-        deepest = (self.depth[:, 1:] * self.valid).cpu().numpy()
-        levels: Ints = deepest.max(1, initial=0)
-        return levels
-
-    @cached_property
     def children(self) -> Tensor:
-        """Valid children of every node in their order, [B, N + 1, C]; 0 where there are no more."""
-        parents, valid = self.parents.cpu().numpy(), self.valid.cpu().numpy()
-        row, born = np.arange(len(parents)), np.zeros((len(parents), self.size + 1), np.int64)
-        table = np.zeros((len(parents), self.size + 1, self.size + 1), np.int64)
-        for node in range(1, self.size + 1):
-            parent = parents[:, node - 1]
-            table[row, parent, born[row, parent]] = node * valid[:, node - 1]
-            born[row, parent] += valid[:, node - 1]
-        return torch.from_numpy(table[:, :, : born.max(initial=0)]).to(self.tokens.device)
+        """Valid children of every node in their order, [B, N + 1, breadth]; 0 where no more."""
+        same = (self.parents.unsqueeze(2) == self.parents.unsqueeze(1)) & self.valid.unsqueeze(1)
+        place = same.tril(-1).sum(2)  # among its parent's children
+        node = torch.arange(1, self.size + 1, device=self.tokens.device) * self.valid
+        table = node.new_zeros(len(node), (self.size + 1) * self.breadth)
+        where = (self.parents * self.breadth + place).clamp(max=table.shape[1] - 1)
+        return table.scatter_add(1, where, node).view(len(node), self.size + 1, self.breadth)
 
 
 @runtime_checkable
@@ -181,7 +175,7 @@ class TreeEngine(SpeculativeEngine):
             tree = self.drafter.grow(batch, room)
         with batch.clock.part("verify"):
             logits = self.verify_tree(batch, target, cached, tree)
-        batch.fed(tree.valid.sum(1).cpu().numpy() + 1)
+        batch.fed(tree.used + 1)
         walk = self.walk(batch, logits, tree)
         target.move(cached, walk.path)
         self.show(target, cached)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,18 +36,17 @@ PAIRS = ["tiny", "tiny-bad", "tiny-gpt2", "tiny-window", "tiny-self"]
 
 def tree_of(parents: list[list[int]], tokens: list[list[int]]) -> Tree:
     ids = torch.tensor(tokens)
-    return Tree(ids, torch.tensor(parents), ids >= 0, np.full(len(ids), ids.shape[1]))
+    used = np.full(len(ids), ids.shape[1])
+    return Tree(ids, torch.tensor(parents), ids >= 0, used, np.full(len(ids), 3), 2)
 
 
 def test_ancestors_depths_and_children() -> None:
     tree = tree_of([[0, 0, 1, 1, 3], [0, 1, 2, 0, 4]], [[1, 2, 3, 4, 5]] * 2)
     assert tree.depth.tolist() == [[0, 1, 1, 2, 2, 3], [0, 1, 2, 3, 1, 2]]
     assert tree.ancestors[0, 5].tolist() == [True, True, False, True, False, True]
-    assert tree.levels.tolist() == [3, 3]
     assert tree.children[0].tolist() == [[1, 2], [3, 4], [0, 0], [5, 0], [0, 0], [0, 0]]
     assert tree.children[1, 0].tolist() == [1, 4]
-    tree = Tree(tree.tokens, tree.parents, tree.tokens < 4, tree.used)
-    assert tree.levels.tolist() == [2, 3]
+    tree = replace(tree, valid=tree.tokens < 4)
     assert tree.children[0, 1].tolist() == [3, 0]
 
 

@@ -63,7 +63,9 @@ class BranchingDrafter(ModelDrafter):
         self._before = batch.length
         coins = batch.streams.uniform(sum(sizes) - 1, torch.from_numpy(used).to(batch.device))
         none = torch.empty(len(batch), 0, dtype=torch.int64, device=batch.device)
-        tree = Tree(none, none.clone(), none.bool(), used, None, self.replaced)
+        breadth = max([1, *self.widths[:levels]])
+        host = used, count, breadth, None, self.replaced
+        tree = Tree(none, none.clone(), none.bool(), *host)
         paths, logits = [none], self._catch_up(batch).unsqueeze(1)  # texts of the level's nodes
         laws: list[Tensor] = []
         for level in range(levels):
@@ -81,9 +83,7 @@ class BranchingDrafter(ModelDrafter):
                     torch.cat([tree.tokens, tokens], 1),
                     torch.cat([tree.parents, parents], 1),
                     torch.cat([tree.valid, valid], 1),
-                    used,
-                    None,
-                    self.replaced,
+                    *host,
                 )
                 grown += [torch.cat([path, token.unsqueeze(1)], 1) for token in tokens.unbind(1)]
             paths = grown

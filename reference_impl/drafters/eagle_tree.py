@@ -8,6 +8,7 @@ node is a point mass when it is verified.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -61,10 +62,10 @@ class EagleTree(EagleDrafter):
         """A tree of up to ``count`` [B] levels a row; of a one-token text none at first."""
         count = count * self.known(batch)
         levels = int(count.max())
-        used = torch.tensor([self.nodes(k) for k in count.tolist()], device=batch.device)
+        used = np.array([self.nodes(k) for k in count.tolist()], dtype=np.int64)
         if not levels:
             none = torch.empty(len(batch), 0, dtype=torch.int64, device=batch.device)
-            return Tree(none, none, none.bool(), used.cpu().numpy())
+            return Tree(none, none, none.bool(), used, count, self.breadth)
         tokens, parents, scores = self._candidates(batch, levels)
         step = torch.arange(scores.shape[1], device=batch.device)
         level = (step >= self.breadth) * ((step - self.breadth) // self.breadth**2 + 1) + 1
@@ -78,8 +79,10 @@ class EagleTree(EagleDrafter):
         return Tree(
             tokens.gather(1, best),
             numbers.gather(1, parents.gather(1, best)),
-            order <= used.unsqueeze(1),
-            used.cpu().numpy(),
+            order <= torch.from_numpy(used).to(batch.device).unsqueeze(1),
+            used,
+            count,
+            self.breadth,
         )
 
     def _candidates(self, batch: Batch, levels: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -195,6 +195,8 @@ class MedusaTree(MedusaDrafter):
             parents.to(batch.device).expand(len(batch), -1),
             torch.from_numpy(inside).to(batch.device),
             inside.sum(1),
+            count,
+            self.breadth,
         )
 
 
