@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-import torch
-
 from harness.contract import Request, Sampling
 from harness.models import ModelPair, load_pair
 from reference_impl import autoregressive
@@ -20,7 +18,7 @@ _load = functools.cache(load_pair)
 
 def exact(name: str) -> ModelPair:
     """A pair in float64: rounding is far below any difference that decides a token."""
-    return _load(name, dtype=torch.float64)
+    return _load(name, dtype="float64")
 
 
 def plain(pair: ModelPair, request: Request) -> list[int]:

@@ -129,8 +129,8 @@ def test_the_law_of_the_engine_that_takes_its_draft_for_point_masses(
 
 def test_candidates_tried_in_turn_share_the_law() -> None:
     """All coins of a grid on whose lines every border lies: the law, exactly."""
-    p = torch.tensor([3, 2, 0, 3, 4], dtype="float64") / 12
-    grid = (torch.arange(12, dtype="float64") + 0.5) / 12
+    p = torch.tensor([3, 2, 0, 3, 4], dtype=torch.float64) / 12
+    grid = (torch.arange(12, dtype=torch.float64) + 0.5) / 12
     u = torch.cartesian_prod(grid, grid, grid, grid)
     fixed = torch.tensor([3, 2, 0]).expand(len(u), -1)
     drawn = tried_in_turn(p.expand(len(u), -1), fixed, u)
@@ -140,7 +140,7 @@ def test_candidates_tried_in_turn_share_the_law() -> None:
 
 def test_candidates_that_leave_nothing() -> None:
     p = torch.tensor([[0.0, 1.0, 0.0, 0.0]])
-    u = torch.full((1, 4), 1 - 2.0**-52, dtype="float64")  # the largest coin
+    u = torch.full((1, 4), 1 - 2.0**-52, dtype=torch.float64)  # the largest coin
     for fixed in ([1, 2, 3], [2, 3, 1], [2, 1, 3]):
         assert tried_in_turn(p, torch.tensor([fixed]), u).tolist() == [1]
 
@@ -150,10 +150,10 @@ def test_a_race_is_won_as_often_as_an_inverted_sum() -> None:
     p, q = torch.tensor([0.5, 0.25, 0, 0.15, 0.1, 0, 0, 0]), torch.eye(8)[0] * 0.3
     u = Streams([1]).uniform(20_000)[0]
     won = decoder.choose(p.expand(len(u), -1), q.expand(len(u), -1), u).bincount(minlength=8)
-    law = torch.tensor([0.2, 0.25, 0, 0.15, 0.1, 0, 0, 0], dtype="float64") / 0.7
+    law = torch.tensor([0.2, 0.25, 0, 0.15, 0.1, 0, 0, 0], dtype=torch.float64) / 0.7
     assert not won[law == 0].any()
     assert stats.chisquare(won[law > 0], law[law > 0] * len(u)).pvalue > ALPHA
-    coins = (torch.arange(1000, dtype="float64") + 0.5) / 1000
+    coins = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     kept = decoder.accept(torch.tensor(0.2), torch.tensor(0.5), coins)
     assert int(kept.sum()) == 400
 

@@ -43,7 +43,7 @@ load = functools.cache(load_pair)
 
 
 def exact(name: str, device: str = "cpu") -> ModelPair:
-    return load(name, device=device, dtype=torch.float64)
+    return load(name, device=device, dtype="float64")
 
 
 def engine(pair: ModelPair, drafter: Drafter | None = None, **options: int) -> SpeculativeEngine:
@@ -169,7 +169,7 @@ def test_missing_columns_are_impossible_tokens() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_bfloat16_runs(device: str) -> None:
-    pair = load("tiny", device=device, dtype=torch.bfloat16)
+    pair = load("tiny", device=device, dtype="bfloat16")
     hot = Sampling(temperature=1.0, top_p=0.9)
     batch = [Request(prompt=(n, 2), max_new_tokens=20, sampling=hot, seed=n) for n in range(3)]
     batch += [Request(prompt=(7, 8, 9), max_new_tokens=20)]

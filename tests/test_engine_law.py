@@ -57,7 +57,7 @@ class Coins:
                 values.append(base + (index + 1) * STEP)
             coins.append(values[first : first + count])
             self.drawn[row] = first + needed
-        return torch.tensor(coins, dtype="float64")
+        return torch.tensor(coins, dtype=torch.float64)
 
     def select(self, rows: Tensor) -> None:
         self.rows = self.rows[rows.numpy()]
