@@ -1,7 +1,7 @@
 """Model pairs: a target, a draft, and what both agree on.
 
-``load_pair`` knows tiny pairs made from a seed, the real pair ``smollm2-135m``, and any two
-Hugging Face directories or hub ids.
+``load_pair`` knows pairs made from a seed, tiny ones to test on and large ones to time, the real
+pair ``smollm2-135m``, and any two Hugging Face directories, hub ids or GGUF files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from harness import precision, smollm2, tiny_pairs
+from harness import precision, smollm2, timing_pairs, tiny_pairs
 from harness.pair_files import Form, PairFiles, Role, UnsupportedPairError
 
 
@@ -172,7 +172,7 @@ WEIGHTLESS = "weightless"
 
 def pair_names() -> list[str]:
     """Names that ``load_pair`` knows without a path."""
-    return [*TINY_PAIRS, smollm2.NAME, smollm2.FULL_DRAFT]
+    return [*TINY_PAIRS, smollm2.NAME, smollm2.FULL_DRAFT, *timing_pairs.RECIPES]
 
 
 def check_name(name: str) -> None:
@@ -217,6 +217,8 @@ def load_pair(
         pair = _from_paths(target, draft)
     elif name in TINY_PAIRS:
         pair = _tiny(name, TINY_PAIRS[name])
+    elif name in timing_pairs.RECIPES:
+        pair = _timing(name, device)
     else:
         check_name(name)
         pair = _smollm2(name)
@@ -254,6 +256,18 @@ def _tiny(name: str, recipe: _Tiny) -> ModelPair:
         vocab_size=recipe.vocab,
         context_length=tiny_pairs.CONTEXT,
         source=f"made from seed {recipe.seed}",
+    )
+
+
+def _timing(name: str, device: str) -> ModelPair:
+    target, draft = timing_pairs.make(name, _device(device))
+    return ModelPair(
+        name=name,
+        target=target,
+        draft=draft,
+        vocab_size=int(target.config.vocab_size),
+        context_length=timing_pairs.CONTEXT,
+        source=f"made from seed {timing_pairs.SEED}",
     )
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from reference_impl.compiled import rounded_up, static_forward
 from reference_impl.layout import Layout
 
 Ints = NDArray[np.int64]
@@ -28,8 +29,9 @@ States = list[tuple[Tensor, ...]]
 class _Slots:
     """Where the tokens of the forward pass in progress go, shared by all layers."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, static: bool) -> None:
         self.capacity = capacity
+        self.static = static
         self.visible = 0  # slots that the attention may see
         self.first: int | None = None  # first slot, where all rows write to the same ones
         self.rows = torch.empty(0)  # [B, 1]
@@ -49,6 +51,9 @@ class _RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
         """Allocate once the shapes are known."""
         self.keys = self._allocate(key_states)
         self.values = self._allocate(value_states)
+        if self.where.static:  # a graph that is replayed has to find them again
+            for states in (self.keys, self.values):
+                torch._dynamo.mark_static_address(states)
         self.is_initialized = True
 
     def _allocate(self, states: Tensor) -> Tensor:
@@ -122,7 +127,9 @@ class CachedModel:
         self.positions = int(getattr(config, "max_position_embeddings", 0) or capacity)
         self.window = sliding_window(config)
         self.eager = config._attn_implementation == "eager"
-        self._where = _Slots(capacity)
+        self._static = static_forward(model)
+        static = self._static is not None
+        self._where = _Slots(rounded_up(capacity) if static else capacity, static)
         self._cache = Cache(
             layers=[_RaggedLayer(self._where) for _ in range(config.num_hidden_layers)]
         )
@@ -179,9 +186,14 @@ class CachedModel:
             where.first = int(start[0]) if (start == start[0]).all() else None
         if where.visible > where.capacity:
             raise ValueError(f"{where.visible} positions do not fit a cache of {where.capacity}")
+        call: Any = self.model
+        if self._static and not isinstance(start, Layout):
+            where.first, where.visible = None, where.capacity
+            if self._cache.layers[0].is_initialized:  # the first call is the prompt's as a rule
+                call = self._static
         where.rows = torch.arange(len(position), device=self.device).unsqueeze(1)
         tree = start if isinstance(start, Layout) else None
-        output = self.model(
+        output = call(
             attention_mask=self._mask(position) if tree is None else self._tree_mask(tree),
             # Padding may run past the last position that a table of embeddings has.
             position_ids=self.position_ids(position).clamp(max=self.positions - 1),
@@ -199,7 +211,7 @@ class CachedModel:
 
     def _mask(self, position: Tensor) -> Tensor | dict[str, Tensor] | None:
         """Slot j is seen from position i if i - window < j <= i; [B, 1, T, visible]."""
-        if position.shape == (1, 1) and not self.window:
+        if position.shape == (1, 1) and not self.window and not self._where.static:
             return None  # one token sees every slot there is
         slot = torch.arange(self._where.visible, device=self.device)
         return self._windowed((slot <= position.unsqueeze(2)).unsqueeze(1), slot, position)

@@ -57,7 +57,7 @@ def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model
     """A copy of ``model`` that shares its parameters and has its large linear layers packed.
 
     The model itself where packing does not apply: on another device, in another dtype than
-    float32, without oneDNN, or where all layers are small.
+    float32, without oneDNN, where all layers are small, or where it is compiled, which packs.
 
     Parameters
     ----------
@@ -65,7 +65,8 @@ def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model
         Compute the packed layers in bfloat16: half the bytes to read, and another model. Good
         for a draft, whose law may be any. Float32 where the processor has no bfloat16.
     """
-    if not any(_packable(module) for module in model.modules()):
+    is_compiled = hasattr(model, "static_forward")
+    if is_compiled or not any(_packable(module) for module in model.modules()):
         return model
     if dtype is None or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         dtype = torch.float32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from harness.models import ModelPair
 from reference_impl import autoregressive, speculative
 from reference_impl.acceptance import BlockVerification, SamplerMatching, TypicalAcceptance
 from reference_impl.branches import BranchDrafter, TwoBranches
+from reference_impl.compiled import compiled
 from reference_impl.drafters.branching import BranchingDrafter
 from reference_impl.drafters.cascade import CascadeDrafter
 from reference_impl.drafters.eagle import EagleDrafter, load_eagle
@@ -67,8 +69,11 @@ class EngineDecoder:
         return self.engine.stream(request)
 
 
-def engine(pair: ModelPair, max_batch: int | None = None) -> EngineDecoder:
-    """Reference engine with the pair's draft model."""
+def engine(pair: ModelPair, compile: str = "", max_batch: int | None = None) -> EngineDecoder:
+    """Reference engine with the pair's draft model; both compiled, if a backend is named."""
+    if compile:
+        models = {role: compiled(getattr(pair, role), compile) for role in ("target", "draft")}
+        pair = replace(pair, **models)
     return EngineDecoder(pair, ModelDrafter(pair.draft, pair.vocab_size), max_batch=max_batch)
 
 
