@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
-SCRIPTS = ["ci/setup", "ci/report", "ci/test", ".ci/run"]
+SCRIPTS = ["ci/setup", "ci/report", "ci/test", "ci/gpu", "ci/third_party", ".ci/run"]
 TOOLS = ["bash", "dirname", "cat", "cksum", "mktemp", "rm"]
 
 
@@ -174,3 +175,16 @@ def test_no_tracked_file_names_a_registry_or_this_machine() -> None:
             continue  # weights
         for word in hosts + places:
             assert word.encode() not in content, f"{path.relative_to(ROOT)} has {word}"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", ROOT / "ci" / "gpu", tmp_path / "out"],
+        env=os.environ | {"SPECDEC_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "ci/gpu: not run: no CUDA device here\n"
+    assert not (tmp_path / "out").exists()

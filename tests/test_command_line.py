@@ -18,6 +18,7 @@ COMMANDS = [
     "harness.stats.efficiency",
     "harness.stats.figure",
     "harness.third_party",
+    "reference_impl.bench",
 ]
 
 
@@ -41,5 +42,6 @@ def test_help_says_what_the_command_does(command: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(command).main(["--help"])
     assert ended.value.code == 0
-    shown = command.removesuffix(".__main__").removeprefix("harness.")
-    assert re.match(rf"usage: (python -m harness\.|ci/){shown} ", capsys.readouterr().out)
+    shown = command.removesuffix(".__main__")
+    short = shown.removeprefix("harness.")
+    assert re.match(rf"usage: (python -m {shown}|ci/{short}) ", capsys.readouterr().out)
