@@ -19,6 +19,7 @@ COMMANDS = [
     "harness.stats.figure",
     "harness.third_party",
     "reference_impl.bench",
+    "reference_impl.rules",
 ]
 
 

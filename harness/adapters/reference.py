@@ -69,12 +69,19 @@ class EngineDecoder:
         return self.engine.stream(request)
 
 
-def engine(pair: ModelPair, compile: str = "", max_batch: int | None = None) -> EngineDecoder:
-    """Reference engine with the pair's draft model; both compiled, if a backend is named."""
+def engine(
+    pair: ModelPair, compile: str = "", stop_below: float = 0.0, max_batch: int | None = None
+) -> EngineDecoder:
+    """Reference engine with the pair's draft model.
+
+    Both models are compiled, if a backend of ``torch.compile`` is named. ``stop_below`` ends a
+    block where the draft's best token is less likely than that.
+    """
     if compile:
         models = {role: compiled(getattr(pair, role), compile) for role in ("target", "draft")}
         pair = replace(pair, **models)
-    return EngineDecoder(pair, ModelDrafter(pair.draft, pair.vocab_size), max_batch=max_batch)
+    drafter = ModelDrafter(pair.draft, pair.vocab_size, stop_below)
+    return EngineDecoder(pair, drafter, max_batch=max_batch)
 
 
 def engine_ngram(

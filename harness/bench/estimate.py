@@ -1,4 +1,4 @@
-"""Geometric means of ratios, with an interval."""
+"""Means over prompts, with an interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESAMPLING_SEED = 0  # the same rows give the same interval
 
 @dataclass(frozen=True)
 class Estimate:
-    """A geometric mean over prompts.
+    """A mean over prompts.
 
     Attributes
     ----------
@@ -30,29 +30,37 @@ class Estimate:
 
 
 def geometric_mean(ratios: Sequence[float]) -> Estimate:
-    """Geometric mean of positive ratios, one a prompt, and its bootstrap interval.
+    """Geometric mean of positive ratios, one a prompt, and its bootstrap interval."""
+    found = mean(np.log(np.asarray(ratios, dtype=np.float64)).tolist())
+    if found.low is None or found.high is None:
+        return Estimate(math.exp(found.value))
+    return Estimate(math.exp(found.value), math.exp(found.low), math.exp(found.high))
 
-    The bootstrap is the bias-corrected and accelerated one (Efron 1987) on the logarithms, over
-    prompts: they are what a new measurement would draw anew.
+
+def mean(values: Sequence[float]) -> Estimate:
+    """Mean of figures, one a prompt, and its bootstrap interval.
+
+    The bootstrap is the bias-corrected and accelerated one (Efron 1987), over prompts: they are
+    what a new measurement would draw anew.
     """
-    logs = np.log(np.asarray(ratios, dtype=np.float64))
-    value = math.exp(logs.mean())
-    if len(logs) < 2:
+    sample = np.asarray(values, dtype=np.float64)
+    value = float(sample.mean())
+    if len(sample) < 2:
         return Estimate(value)
-    if np.ptp(logs) == 0:
+    if np.ptp(sample) == 0:
         return Estimate(value, value, value)
     from scipy.stats import bootstrap  # takes a second to import
 
     def interval(method: str) -> tuple[float, float]:
         found = bootstrap(
-            (logs,),
+            (sample,),
             np.mean,
             n_resamples=RESAMPLES,
             confidence_level=CONFIDENCE,
             method=method,
             random_state=np.random.default_rng(RESAMPLING_SEED),
         ).confidence_interval
-        return math.exp(found.low), math.exp(found.high)
+        return float(found.low), float(found.high)
 
     low, high = interval("BCa")
     if math.isnan(low) or math.isnan(high):  # the acceleration is undefined for some samples
