@@ -18,8 +18,9 @@ from harness.checks.budget import Budget
 from harness.checks.subject import Subject
 from harness.items import Item, budget_of, items
 from harness.models import ModelPair, load_pair
-from harness.verdict import FaultClass, Status
+from harness.verdict import FaultClass, Status, Verdict
 
+RAISED = "the check itself raised"
 MUTANTS, CONTROLS = "reference_impl.mutants", "reference_impl.controls"
 
 
@@ -111,7 +112,11 @@ def _cell(row: Row, name: str) -> Cell:
     if row.seed is not None:
         budget = dataclasses.replace(budget, seed=row.seed)
     pair = _pair(item.pair)
-    verdict = item.run(Subject(load_decoder(row.decoder, pair), pair, row.decoder), budget)
+    try:
+        verdict = item.run(Subject(load_decoder(row.decoder, pair), pair, row.decoder), budget)
+    except Exception as error:  # a fault of ours: told, but neither a kill nor the end of the run
+        told = f"{RAISED} {type(error).__name__}: {error}"
+        verdict = Verdict(check=item.check, status=Status.INCONCLUSIVE, message=told)
     return Cell(
         decoder=row.decoder,
         item=name,

@@ -113,9 +113,12 @@ def _row(name: str, chosen: Sequence[Item], options: argparse.Namespace) -> Row:
 
 
 def wrong(row: Sequence[Cell]) -> str:
-    """What is wrong with the suites, by this row: a survivor, or a right decoder killed."""
+    """What is wrong with the suites, by this row: a survivor, a right decoder killed, a crash."""
     module, _, name = row[0].decoder.partition(":")
     killers = [cell for cell in row if cell.kills]
+    for cell in row:
+        if cell.message.startswith(matrix.RAISED):
+            return f"{name}, {cell.item}: {cell.message}"
     if module == MUTANTS and not killers:
         return f"mutant {name} survives"
     if module == CONTROLS and killers:

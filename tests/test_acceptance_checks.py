@@ -26,7 +26,7 @@ from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.controls import CONTROLS
 from reference_impl.drafters.model import ModelDrafter
-from reference_impl.mutants import accept_all, over_accept_subtle
+from reference_impl.mutants import accept_all, length_never_binds, over_accept_subtle
 
 load = functools.cache(load_pair)
 BUDGET = dataclasses.replace(
@@ -241,3 +241,10 @@ def test_exact_decoders_do_not_fail(name: str) -> None:
         assert verdict.status is Status.PASS, str(verdict)
         flagged = name in LESS and check is not acceptance.identities
         assert bool(verdict.evidence.get("flags")) == flagged
+
+
+def test_an_output_that_leaves_the_context_is_no_trouble() -> None:
+    """Absolute positions end there: the tokens beyond cannot be scored, and need not be."""
+    overlong = length_never_binds(load("tiny-gpt2-self"))
+    verdict = self_draft.accepts_all_by_position(subject(overlong, "tiny-gpt2-self"), BUDGET)
+    assert verdict.status in (Status.PASS, Status.FAIL)

@@ -58,6 +58,17 @@ def test_a_row_ends_at_the_first_check_that_kills() -> None:
     assert len(matrix.run(Row(mutant, names))) == 2
 
 
+def test_a_check_that_raises_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(*_: object) -> None:
+        raise IndexError("out of range")
+
+    monkeypatch.setattr(items.Item, "run", raising)
+    names = ["smoke.wired[tiny]", "robustness.bad_input[tiny]"]
+    cells = matrix.run(Row("reference_impl.mutants:answers_nothing", names, until_killed=True))
+    assert [cell.status for cell in cells] == [Status.INCONCLUSIVE] * 2
+    assert "raised IndexError: out of range" in mutants.wrong(cells)
+
+
 def test_a_survivor_and_a_killed_control_are_told() -> None:
     alive = cell("reference_impl.mutants:accept_all", Status.PASS)
     dead = cell("reference_impl.mutants:accept_all", Status.ERROR)

@@ -167,9 +167,12 @@ def slack_of(pair: ModelPair, sampling: Sampling) -> float:
 def beta_and_gap(
     pair: ModelPair, requests: Sequence[Request], completions: Sequence[Completion]
 ) -> list[Floats]:
-    """At every token of every output: beta, and the gap of the target's two best logits, [n, 2]."""
+    """At every token of every output: beta, and the gap of the target's two best logits, [n, 2].
+
+    Tokens beyond those asked for are left out: the model may have no positions for them.
+    """
     answers = [
-        Answer(request, completion.tokens)
+        Answer(request, completion.tokens[: request.max_new_tokens])
         for request, completion in zip(requests, completions, strict=True)
     ]
     found: list[Floats] = [np.empty((0, 2))] * len(answers)

@@ -60,12 +60,15 @@ class Draft:
 def reached(
     pair: ModelPair, requests: Sequence[Request], completions: Sequence[Completion]
 ) -> list[Draft]:
-    """All drafts that were reached, a request after the other."""
-    return [
-        draft
-        for index, (request, completion) in enumerate(zip(requests, completions, strict=True))
-        for draft in _reached(index, completion, _musts(pair, request, completion.tokens))
-    ]
+    """All drafts that were reached, a request after the other.
+
+    Tokens beyond those asked for are left out: the model may have no positions for them.
+    """
+    found: list[Draft] = []
+    for index, (request, completion) in enumerate(zip(requests, completions, strict=True)):
+        asked_for = completion.tokens[: request.max_new_tokens]
+        found += _reached(index, completion, _musts(pair, request, asked_for))
+    return found
 
 
 def _musts(pair: ModelPair, request: Request, tokens: Sequence[int]) -> list[bool]:

@@ -108,9 +108,9 @@ def agreement(subject: Subject, request: Request, completion: Completion) -> set
 
     Both values where they part in some places, or where noise decides.
     """
-    pair = subject.pair
+    pair, asked_for = subject.pair, completion.tokens[: request.max_new_tokens]
     of = [
-        oracle.laws_along(model, request, completion.tokens, pair.vocab_size)[0].topk(2)
+        oracle.laws_along(model, request, asked_for, pair.vocab_size)[0].topk(2)
         for model in (pair.target, pair.draft)
     ]
     noise = greedy.NOISE_MARGIN * greedy.noise_of(pair)
