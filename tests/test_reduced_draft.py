@@ -18,7 +18,7 @@ from reference_impl.drafters.reduced import (
     save_reduced_draft,
     with_full_head,
 )
-from reference_impl.drafters.training import distance
+from reference_impl.drafters.training import distances
 
 VOCABULARY = torch.arange(0, 64, 3)
 
@@ -122,7 +122,8 @@ def test_gradient_of_the_training_loss_is_that_of_autograd() -> None:
     overlap = torch.minimum(p, q).sum(-1)
     loss = ((p * (p / q).log()).sum(-1) + 0.7 * (1 - overlap)).mean()
     loss.backward()
-    gradient, figures = distance(states.detach(), targets, head, mix=0.7)
+    other = torch.randn(5, 8, generator=rng)
+    (gradient, figures), _ = distances([states.detach(), other], targets, head, mix=0.7)
     torch.testing.assert_close(gradient, states.grad)
     assert figures["loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert figures["overlap"] == pytest.approx(overlap.mean().item(), rel=1e-5)

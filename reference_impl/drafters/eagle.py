@@ -34,8 +34,9 @@ _NORM = "layers.0.input_layernorm.weight"
 class EagleLayer(nn.Module):
     """``fc`` joins embedding and state, one Llama layer follows; no norm before, none behind.
 
-    Names are those of SafeAILab's checkpoints: ``fc.weight``, ``fc.bias``, ``layers.0.*``; beside
-    them there is ``fuse.weight`` where it reads several depths.
+    Names are those of SafeAILab's checkpoints: ``fc.weight``, ``fc.bias``, ``layers.0.*``. Where it
+    reads several depths there are ``fuse.weight`` beside them, and both norms: its guesses have to
+    keep to the size of the target's states by themselves.
 
     Parameters
     ----------
@@ -65,8 +66,9 @@ class EagleLayer(nn.Module):
         self.fc = nn.Linear(2 * width, width)
         self.llama = LlamaModel(config)
         self.llama.embed_tokens = None  # the target's are used
-        self.llama.norm = nn.Identity()
-        self.llama.layers[0].input_layernorm = nn.Identity()
+        if self.fuse is None:
+            self.llama.norm = nn.Identity()
+            self.llama.layers[0].input_layernorm = nn.Identity()
 
     def read(self, features: Tensor) -> Tensor:
         """States [B, T, D] of the target's [B, T, sum of widths]: fused, if there are several.
@@ -112,7 +114,7 @@ def load_eagle(folder: Path) -> EagleLayer:
     """
     layer = EagleLayer(LlamaConfig(**json.loads((folder / SHAPE).read_text())))
     weights = load_file(folder / WEIGHTS)
-    for ignored in ("embed_tokens.weight", _NORM):
+    for ignored in ("embed_tokens.weight", *(() if layer.fuse is not None else (_NORM,))):
         weights.pop(ignored, None)
     layer.vocabulary = weights.pop(VOCABULARY, None)
     weights.setdefault("fc.bias", torch.zeros(layer.config.hidden_size))

@@ -61,7 +61,8 @@ class MedusaLearner(Learner):
 class EagleLearner(Learner):
     """A layer that guesses the next state; later predictions build on its own guesses.
 
-    It begins as the identity: its guess is the state that it reads.
+    It begins as the identity: its guess is the state that it reads, or that state at the size that
+    states have on average where it has a norm.
 
     Parameters
     ----------
@@ -105,6 +106,9 @@ class EagleLearner(Learner):
                 if joint is not None:
                     joint.weight.zero_()
                     torch.nn.init.eye_(joint.weight[:, -int(shape.hidden_size) :])
+            if self.layer.fuse is not None:
+                size = target.model.norm.weight.float().square().mean().sqrt()
+                self.layer.llama.norm.weight.fill_(float(size))
 
     def predictions(self, batch: Batch) -> list[Tensor]:
         """The law after every token, from the states before it and the token itself.

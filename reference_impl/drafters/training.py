@@ -9,6 +9,7 @@ import abc
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -47,10 +48,10 @@ class Learner(abc.ABC):
         """Write what drafting needs."""
 
 
-def distance(
-    states: Tensor, targets: Targets, head: Tensor, mix: float
-) -> tuple[Tensor, dict[str, float]]:
-    """Measure how far the draft's law q is from the target's law p, with the gradient.
+def distances(
+    predictions: Sequence[Tensor], targets: Targets, head: Tensor, mix: float
+) -> list[tuple[Tensor, dict[str, float]]]:
+    """Measure how far the draft's laws q are from the target's law p, with the gradients.
 
     The loss is KL(p || q) + mix * (1 - sum min(p, q)), the mean over positions; the second
     term is the probability of a rejection. The gradient is written out, chunk by chunk,
@@ -58,8 +59,8 @@ def distance(
 
     Parameters
     ----------
-    states : Tensor [n, hidden]
-        The draft's head input, detached.
+    predictions : sequence of Tensor [n, hidden]
+        The draft's head inputs, detached, at the same positions.
     targets : Targets
         The target's side.
     head : Tensor [R, hidden]
@@ -69,30 +70,35 @@ def distance(
 
     Returns
     -------
-    Tensor [n, hidden]
-        Gradient of the loss by ``states``.
-    dict
-        Means over positions: ``loss``, ``agreement`` (equal top-1 token), ``overlap``.
+    list of (Tensor [n, hidden], dict)
+        For each prediction: gradient of the loss by its states; and, as means over positions,
+        ``loss``, ``agreement`` (equal top-1 token), ``overlap``.
     """
-    gradient = torch.empty_like(states)
-    sums = torch.zeros(3, dtype=torch.float64)
-    for i in range(0, len(states), CHUNK):
+    gradients = [torch.empty_like(states) for states in predictions]
+    sums = [torch.zeros(3, dtype=torch.float64) for _ in predictions]
+    count = len(targets.hidden)
+    for i in range(0, count, CHUNK):
         here = slice(i, i + CHUNK)
         log_p = F.linear(targets.hidden[here].to(head.dtype), head).float()
         log_p -= targets.log_z[here, None]
-        log_q = F.linear(states[here].to(head.dtype), head).float().log_softmax(dim=-1)
-        agreement = log_p.argmax(-1) == log_q.argmax(-1)
-        p, q = log_p.exp(), log_q.exp()
-        overlap = torch.minimum(p, q).sum(-1)
-        loss = (p * (log_p - log_q)).sum(-1) + mix * (1 - overlap)
-        slope = q * p.sum(-1, keepdim=True) - p
-        if mix:
-            short = torch.where(q < p, q, 0.0)  # where more q is more overlap
-            slope += mix * (q * short.sum(-1, keepdim=True) - short)
-        gradient[here] = F.linear(slope.to(head.dtype), head.T)
-        sums += torch.stack([loss.sum(), agreement.sum(), overlap.sum()])
-    means = (sums / len(states)).tolist()
-    return gradient / len(states), dict(zip(("loss", "agreement", "overlap"), means, strict=True))
+        p, best = log_p.exp(), log_p.argmax(-1)
+        mass, entropy = p.sum(-1, keepdim=True), (p * log_p).sum(-1)
+        for states, gradient, total in zip(predictions, gradients, sums, strict=True):
+            log_q = F.linear(states[here].to(head.dtype), head).float().log_softmax(dim=-1)
+            q = log_q.exp()
+            overlap = torch.minimum(p, q).sum(-1)
+            loss = entropy - (p * log_q).sum(-1) + mix * (1 - overlap)
+            slope = q * mass - p
+            if mix:
+                short = torch.where(q < p, q, 0.0)  # where more q is more overlap
+                slope += mix * (q * short.sum(-1, keepdim=True) - short)
+            gradient[here] = F.linear(slope.to(head.dtype), head.T)
+            total += torch.stack([loss.sum(), (log_q.argmax(-1) == best).sum(), overlap.sum()])
+    names = ("loss", "agreement", "overlap")
+    return [
+        (gradient / count, dict(zip(names, (total / count).tolist(), strict=True)))
+        for gradient, total in zip(gradients, sums, strict=True)
+    ]
 
 
 def make_optimisers(module: nn.Module, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
@@ -137,16 +143,15 @@ class Training:
         batch = self.data.batch(self.rows())
         with torch.autocast("cpu", torch.bfloat16):
             predictions = self.learner.predictions(batch)
-        figures: dict[str, float] = {}
         scored = [states[batch.scored] for states in predictions]
-        targets = batch.targets(batch.scored)
-        gradients = []
-        for number, states in enumerate(scored, 1):
-            gradient, found = distance(states.detach(), targets, self.learner.head, self.args.mix)
-            gradients.append(gradient)
+        detached, targets = [states.detach() for states in scored], batch.targets(batch.scored)
+        found = distances(detached, targets, self.learner.head, self.args.mix)
+        figures: dict[str, float] = {}
+        for number, (_, means) in enumerate(found, 1):
             suffix = "" if number == 1 else f" {number}"
-            figures |= {f"{name}{suffix}": value for name, value in found.items()}
-            self.tokens += len(states)
+            figures |= {f"{name}{suffix}": value for name, value in means.items()}
+        self.tokens += len(targets.hidden)
+        gradients = [gradient for gradient, _ in found]
         torch.autograd.backward(scored, gradients)
         factor = rate(self.step, self.args.steps, self.args.warm_up)
         for optimiser, full in zip(self.optimisers, self.rates, strict=True):
