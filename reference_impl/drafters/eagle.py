@@ -79,12 +79,13 @@ class EagleLayer(nn.Module):
         if self.fuse is None:
             return features
         *lower, last = features.view(*features.shape[:-1], len(self.depths), -1).unbind(-2)
-        normed = [nn.functional.rms_norm(part, part.shape[-1:]) for part in lower]
-        fused: Tensor = self.fuse(torch.cat([*normed, last], -1))
+        fused: Tensor = self.fuse(torch.cat([*map(_normed, lower), last], -1))
         return fused
 
     def inputs(self, embeddings: Tensor, states: Tensor) -> Tensor:
         """What the layer is fed, [B, T, D], from x_{i+1} and f_i, [B, T, D] each."""
+        if self.fuse is not None:
+            embeddings = _normed(embeddings)
         joined: Tensor = self.fc(torch.cat([embeddings, states], -1))
         return joined
 
@@ -99,6 +100,10 @@ class EagleLayer(nn.Module):
         if self.vocabulary is not None:
             kept[VOCABULARY] = self.vocabulary
         save_file(kept, folder / WEIGHTS)
+
+
+def _normed(x: Tensor) -> Tensor:
+    return nn.functional.rms_norm(x, x.shape[-1:])
 
 
 def load_eagle(folder: Path) -> EagleLayer:
