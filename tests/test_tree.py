@@ -180,7 +180,8 @@ def test_a_medusa_tree_combines_the_likeliest_tokens_of_its_heads() -> None:
         assert tree.parents[0].tolist() == [0, 0, 0, 1, 1, 1, 2, 3]
 
 
-def test_an_eagle_tree_is_what_the_layer_finds_likeliest() -> None:
+@pytest.mark.parametrize("vocabulary", [None, torch.arange(0, 64, 2)])
+def test_an_eagle_tree_is_what_the_layer_finds_likeliest(vocabulary: torch.Tensor | None) -> None:
     """Against a search the slow way: every prefix is run through the layer as a chain."""
     pair, seen = exact("tiny"), []
 
@@ -190,6 +191,7 @@ def test_an_eagle_tree_is_what_the_layer_finds_likeliest() -> None:
             return seen[-1][1]
 
     layer = untrained_eagle(pair.target)
+    layer.vocabulary = vocabulary
     drafter = Watched(layer, pair.target, pair.vocab_size, breadth=3, size=9)
     request = Request(prompt=(1, 2, 3), max_new_tokens=12, draft_tokens=3)
     TreeEngine(pair.target, drafter, pair.vocab_size).generate([request])

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints, fit_vocabulary
 from reference_impl.drafters.eagle import EagleDrafter, EagleLayer
+from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.layout import Layout
 from reference_impl.tree import Tree
 
@@ -96,11 +97,10 @@ class EagleTree(EagleDrafter):
         parents: list[Tensor] = []
         scores: list[Tensor] = []
         for level in range(levels):
-            laws = fit_vocabulary(self.head(state), self.vocab).double().log_softmax(-1)
-            likely = laws.topk(self.breadth)
-            score = (total.unsqueeze(2) + likely.values).flatten(1)
+            ids, logs = self._likeliest(state)
+            score = (total.unsqueeze(2) + logs).flatten(1)
             first = 1 + sum(part.shape[1] for part in tokens)
-            tokens.append(likely.indices.flatten(1))
+            tokens.append(ids.flatten(1))
             parents.append(nodes.repeat_interleave(self.breadth, 1))
             scores.append(score)
             if level + 1 == levels:
@@ -113,6 +113,17 @@ class EagleTree(EagleDrafter):
             )
             state = self._model.states(inputs, layout)
         return torch.cat(tokens, 1), torch.cat(parents, 1), torch.cat(scores, 1)
+
+    def _likeliest(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The likeliest tokens of every node, and their log probabilities, [B, w, breadth]."""
+        ids = None
+        if isinstance(self.head, ReducedHead):  # all others have probability 0: not written out
+            logits, ids = self.head.rows(state), self.head.vocabulary
+        else:
+            logits = fit_vocabulary(self.head(state), self.vocab)
+        exact = torch.promote_types(logits.dtype, torch.float32)
+        found = logits.to(exact).log_softmax(-1).topk(self.breadth)
+        return found.indices if ids is None else ids[found.indices], found.values.double()
 
 
 class _Fed:
