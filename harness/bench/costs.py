@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness.bench.estimate import Estimate, geometric_mean
 from harness.bench.measure import PARTS
-from harness.bench.summary import ALL_TASKS, cost, plain_cost, prompt_ratios, timeable
+from harness.bench.summary import cost, groups, plain_cost, prompt_ratios, timeable
 from harness.record import GenerationRow
 
 
@@ -52,15 +52,7 @@ class Costs:
 def costs(rows: Sequence[GenerationRow], decoders: Sequence[str]) -> list[Costs]:
     """Every decoder that tells its parts: task by task, then over all tasks."""
     told = [row for row in rows if tells(row)]
-    tasks = list(dict.fromkeys(row.task for row in told))
-    groups = [
-        (decoder, task, [r for r in told if (r.decoder, r.task) == (decoder, task)])
-        for task in tasks
-        for decoder in decoders
-    ]
-    if len(tasks) > 1:
-        groups += [(d, ALL_TASKS, [r for r in told if r.decoder == d]) for d in decoders]
-    return [_costs(decoder, task, group) for decoder, task, group in groups if group]
+    return [_costs(decoder, task, group) for decoder, task, group in groups(told, decoders)]
 
 
 def tells(row: GenerationRow) -> bool:

@@ -7,7 +7,7 @@ one right after the other. Where the outputs are identical, that is the ratio of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -87,19 +87,25 @@ def summarise(
     rows: Sequence[GenerationRow], decoders: Sequence[str], declared_lossy: Collection[str] = ()
 ) -> list[Summary]:
     """Every task and decoder, tasks in the order of the rows; then each decoder over all tasks."""
-    tasks = list(dict.fromkeys(row.task for row in rows))
-    groups = [
-        (decoder, task, [r for r in rows if (r.decoder, r.task) == (decoder, task)])
-        for task in tasks
-        for decoder in decoders
-    ]
-    if len(tasks) > 1:
-        groups += [(d, ALL_TASKS, [r for r in rows if r.decoder == d]) for d in decoders]
     return [
         _summary(decoder, task, group, judge(group, decoder in declared_lossy))
-        for decoder, task, group in groups
-        if group
+        for decoder, task, group in groups(rows, decoders)
     ]
+
+
+def groups(
+    rows: Sequence[GenerationRow], decoders: Sequence[str]
+) -> Iterator[tuple[str, str, list[GenerationRow]]]:
+    """Decoder, task and their rows, task by task; then each decoder's rows of all tasks."""
+    found: dict[tuple[str, str], list[GenerationRow]] = {}
+    for row in rows:
+        for task in (row.task, ALL_TASKS):
+            found.setdefault((row.decoder, task), []).append(row)
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    for task in [*tasks, ALL_TASKS] if len(tasks) > 1 else tasks:
+        for decoder in decoders:
+            if (decoder, task) in found:
+                yield decoder, task, found[decoder, task]
 
 
 def _summary(
