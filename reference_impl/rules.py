@@ -23,7 +23,8 @@ from tqdm import tqdm
 
 from harness import record
 from harness.bench.estimate import Estimate, mean
-from harness.bench.workload import TASKS, Prompt, load_workload
+from harness.bench.tasks import TASKS
+from harness.bench.workload import Prompt, load_workload
 from harness.command_line import Parser, refuse
 from harness.contract import Request, Sampling
 from harness.models import ModelPair, PairError, load_pair

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from harness.adapters import load_decoder
+from harness.bench.tasks import KNOWN
 from harness.bench.workload import load_workload
 from harness.checks import greedy
 from harness.contract import Completion, Request
@@ -55,3 +56,10 @@ def test_the_trained_draft_is_of_use(pair: ModelPair, requests: list[Request]) -
     completions = load_decoder("reference", pair).generate(requests)
     rounds = [r for completion in completions for r in completion.rounds or []]
     assert sum(r.accepted for r in rounds) / sum(r.drafted for r in rounds) > 0.1
+
+
+def test_every_task_leaves_room_for_an_answer(pair: ModelPair) -> None:
+    prompts = load_workload(pair, KNOWN, None, 96)
+    assert {prompt.task for prompt in prompts} == set(KNOWN)
+    assert max(len(prompt.ids) for prompt in prompts) < 700
+    assert len({prompt.ids for prompt in prompts}) == len(prompts) >= 24 * len(KNOWN)

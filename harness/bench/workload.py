@@ -1,42 +1,22 @@
 """Prompts by task type, as token ids.
 
-A pair with a tokenizer gets the texts of ``harness/prompts``, put through its chat template. A
-pair without one (the tiny pairs) gets random ids, the same ones in every run.
+A pair with a tokenizer gets the texts of ``harness/prompts``, or of a file of the user's, put
+through its chat template. A pair without one (the tiny pairs) gets random ids, the same ones in
+every run.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
+from jinja2 import TemplateError
 
+from harness.bench import controls
+from harness.bench.prompt_files import Message, TextPrompt, read_task, unknown
+from harness.bench.tasks import CONTROLS, KNOWN, WorkloadError
 from harness.models import ModelPair
-
-PROMPTS = Path(__file__).resolve().parent.parent / "prompts"
-TASKS = ("chat", "code", "math", "creative")
-RANDOM_PROMPTS = 14  # per task, for pairs without a tokenizer
-RANDOM_LENGTHS = (8, 32)
-
-
-class WorkloadError(ValueError):
-    """A workload that cannot be had; the message says what to do."""
-
-
-class Message(msgspec.Struct, frozen=True):
-    """One turn of a conversation."""
-
-    role: str
-    content: str
-
-
-class TextPrompt(msgspec.Struct, frozen=True):
-    """One line of a task file."""
-
-    id: str
-    messages: list[Message]
 
 
 @dataclass(frozen=True)
@@ -48,16 +28,12 @@ class Prompt:
     ids: tuple[int, ...]
 
 
-def read_task(task: str) -> list[TextPrompt]:
-    """Prompts of one task type, in the order of its file."""
-    if task not in TASKS:
-        raise WorkloadError(f"unknown task {task!r}: known are {', '.join(TASKS)}")
-    lines = (PROMPTS / f"{task}.jsonl").read_bytes()
-    return msgspec.json.Decoder(TextPrompt).decode_lines(lines)
-
-
 def load_workload(
-    pair: ModelPair, tasks: Sequence[str], per_task: int | None, max_new_tokens: int
+    pair: ModelPair,
+    tasks: Sequence[str],
+    per_task: int | None,
+    max_new_tokens: int,
+    own: Mapping[str, Sequence[TextPrompt]] | None = None,
 ) -> list[Prompt]:
     """Prompts of the given tasks for a pair.
 
@@ -69,13 +45,20 @@ def load_workload(
         The first so many of each task; None takes all.
     max_new_tokens : int
         Has to fit into the context behind every prompt.
+    own : mapping of str to sequence of TextPrompt, optional
+        Prompts by task, instead of the built-in ones.
 
     Raises
     ------
     WorkloadError
         In one line that says what is wrong and what to do.
     """
-    prompts = [p for task in tasks for p in _task_prompts(pair, task)[:per_task]]
+    if own and pair.tokenizer is None:
+        raise WorkloadError(
+            f"the pair {pair.name} has no tokenizer and cannot read prompts of a file: take "
+            "another pair, or the built-in tasks"
+        )
+    prompts = [p for task in tasks for p in _task_prompts(pair, task, per_task, own)]
     for prompt in prompts:
         total = len(prompt.ids) + max_new_tokens
         if total > pair.context_length:
@@ -87,32 +70,46 @@ def load_workload(
     return prompts
 
 
-def _task_prompts(pair: ModelPair, task: str) -> list[Prompt]:
-    texts = read_task(task)
-    if pair.tokenizer is None:
-        return _random_prompts(task, pair.vocab_size)
-    return [Prompt(task, text.id, _encode(pair, text)) for text in texts]
+def _task_prompts(
+    pair: ModelPair,
+    task: str,
+    per_task: int | None,
+    own: Mapping[str, Sequence[TextPrompt]] | None,
+) -> list[Prompt]:
+    known = own or KNOWN
+    if task not in known:
+        raise unknown(task, known)
+    if own or (pair.tokenizer is not None and task not in CONTROLS):
+        texts = (own[task] if own else read_task(task))[:per_task]
+        return [Prompt(task, text.id, _encode(pair, text)) for text in texts]
+    made = controls.prompts(task, pair)[:per_task]
+    return [Prompt(task, f"{task}-{number:02}", ids) for number, ids in enumerate(made, 1)]
 
 
 def _encode(pair: ModelPair, text: TextPrompt) -> tuple[int, ...]:
     """Ids of a conversation, ready for the target's turn."""
-    messages = msgspec.to_builtins(text.messages)
-    if getattr(pair.tokenizer, "chat_template", None):
-        encoded = pair.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_dict=True
-        )
-    else:  # a base model: it continues the text
+    if not getattr(pair.tokenizer, "chat_template", None):  # a base model: it continues the text
         encoded = pair.tokenizer("\n\n".join(message.content for message in text.messages))
+        return tuple(encoded["input_ids"])
+    for messages in (text.messages, _without_system(text.messages)):  # some know no system message
+        try:
+            return _through_template(pair, messages)
+        except TemplateError as error:
+            refusal = str(error)
+    raise WorkloadError(
+        f"prompt {text.id} does not fit the chat template of {pair.name}: leave it out ({refusal})"
+    )
+
+
+def _through_template(pair: ModelPair, messages: Sequence[Message]) -> tuple[int, ...]:
+    encoded = pair.tokenizer.apply_chat_template(
+        msgspec.to_builtins(messages), add_generation_prompt=True, return_dict=True
+    )
     return tuple(encoded["input_ids"])
 
 
-def _random_prompts(task: str, vocab_size: int) -> list[Prompt]:
-    generator = random.Random(task)
-    return [
-        Prompt(
-            task,
-            f"{task}-{number:02}",
-            tuple(generator.choices(range(vocab_size), k=generator.randint(*RANDOM_LENGTHS))),
-        )
-        for number in range(1, RANDOM_PROMPTS + 1)
-    ]
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """The same, with what the system says put before the first words of the others."""
+    said = [message.content for message in messages if message.role == "system"]
+    first, *others = [message for message in messages if message.role != "system"]
+    return [Message(first.role, "\n\n".join([*said, first.content])), *others]

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from harness import oracle
-from harness.bench.workload import TASKS, load_workload
+from harness.bench.tasks import TASKS
+from harness.bench.workload import load_workload
 from harness.checks.budget import LARGE, Budget
 from harness.checks.places import ROLE, places
 from harness.checks.subject import Subject

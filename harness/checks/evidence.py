@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from harness.bench.workload import TASKS
+from harness.bench.tasks import TASKS
 from harness.checks.arms import CONFIDENCE_ALPHA, POWER, TwoArms
 from harness.checks.budget import Budget
 from harness.checks.naming import named

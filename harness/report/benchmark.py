@@ -212,6 +212,8 @@ def _again(header: Header, decoder: str, tasks: Sequence[str]) -> str:
         "--seed": header.seed,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, value)]
+    for file in told.get("prompts_files", ()):
+        words += ["--prompts-file", file["name"]]
     for name, value in told.get("decoder_options", {}).items():
         words += ["--decoder-option", f"{name}={value}"]
     return shlex.join(["python", "-m", "harness.report", *map(str, words)])

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.bench.profiles import DRAFT_TOKENS, PROFILES, Profile
+from harness.bench.tasks import KNOWN, TASKS
 from harness.command_line import BadInput, Parser
 from harness.pair_files import DTYPES
 
 DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
 PAIR = "smollm2-135m"
-TASKS = ("chat", "code", "math", "creative")
 FORMATS = ("terminal", "markdown")
 PAGE = "html"  # of --conformance only
 OUT = Path("reports") / "latest"
@@ -42,6 +42,8 @@ exit status:
 examples:
   python -m harness.report
   python -m harness.report --decoder my_package.adapter:build --decoder transformers-assisted
+  python -m harness.report --tasks summarisation,repetitive,random
+  python -m harness.report --prompts-file question.jsonl --tasks writing,coding
   python -m harness.report --from reports/latest/record.jsonl --format markdown
   python -m harness.report --conformance --format html,markdown --out reports/third_party
 """
@@ -51,7 +53,8 @@ examples:
 class Options:
     """What to measure and where to put it; ``records`` instead, to render only.
 
-    With ``conformance`` they are rendered together.
+    With ``conformance`` they are rendered together. With ``prompts_files``, no ``tasks`` means all
+    that the files have.
     """
 
     decoders: tuple[str, ...]
@@ -60,6 +63,7 @@ class Options:
     target: str | None
     draft: str | None
     tasks: tuple[str, ...]
+    prompts_files: tuple[Path, ...]
     profile: str
     prompts: int | None
     max_new_tokens: int | None
@@ -124,7 +128,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         pair=given.pair,
         target=given.target,
         draft=given.draft,
-        tasks=_choices("--tasks", given.tasks, TASKS),
+        tasks=_tasks(given.tasks, of_files=bool(given.prompts_file)),
+        prompts_files=tuple(dict.fromkeys(given.prompts_file or ())),
         profile=given.profile,
         prompts=given.prompts,
         max_new_tokens=given.max_new_tokens,
@@ -140,8 +145,23 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     )
 
 
+def _tasks(text: str | None, of_files: bool) -> tuple[str, ...]:
+    """Which ones files have is not known before they are read."""
+    if text is None:
+        return () if of_files else TASKS
+    if not of_files:
+        return _choices("--tasks", text, KNOWN)
+    if not (names := _names(text)):
+        raise BadInput("--tasks is empty: name tasks of the file, or leave it out")
+    return names
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 def _choices(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = _names(text)
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         what = f"does not know {unknown[0]!r}" if unknown else "is empty"
@@ -186,9 +206,17 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--draft", metavar="PATH_OR_ID", help="its draft model")
     what.add_argument(
         "--tasks",
-        default=",".join(TASKS),
         metavar="LIST",
-        help="task types, separated by commas (default: %(default)s)",
+        help=f"task types, separated by commas: {', '.join(KNOWN)} (default: {','.join(TASKS)})",
+    )
+    what.add_argument(
+        "--prompts-file",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="your own prompts instead of the built-in tasks: Spec-Bench's question.jsonl, or JSON "
+        "lines with prompt or messages, and task or not (--tasks: of the file's, default all); "
+        "repeatable",
     )
     how = parser.add_argument_group("how")
     how.add_argument(

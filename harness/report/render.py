@@ -37,6 +37,10 @@ def facts(header: Header) -> list[tuple[str, str]]:
         + (f", fingerprint {pair.fingerprint[:12]}" if pair.fingerprint else ""),
         "decoding": _decoding(options),
         "size": _size(options),
+        "prompts": ", ".join(
+            f"{file['name']} (sha256 {file['sha256'][:12]})"
+            for file in options.get("prompts_files", ())
+        ),
         "options": ", ".join(f"{k}={v}" for k, v in options.get("decoder_options", {}).items()),
         "machine": ", ".join(
             f"{machine[name]} {name}" if name in ("cores", "threads") else machine[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +15,9 @@ from transformers.utils import logging
 from harness.adapters import DecoderError, load_decoder
 from harness.bench.estimate import CONFIDENCE
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
-from harness.bench.workload import WorkloadError, load_workload
+from harness.bench.prompt_files import PromptFile, by_task, read_files
+from harness.bench.tasks import WorkloadError
+from harness.bench.workload import Prompt, load_workload
 from harness.checks import greedy
 from harness.command_line import BadInput
 from harness.contract import Decoder
@@ -44,13 +46,15 @@ def run(options: Options) -> Path:
     Raises
     ------
     BadInput
-        If a pair, a decoder, a task or the output directory cannot be had.
+        If a pair, a decoder, a task, its prompts or the output directory cannot be had.
     """
     profile = options.size
     path = _writable(options.out or Path())
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
+        files = read_files(options.prompts_files)
+        own = by_task(files, options.tasks) if files else None
         pair = load_pair(
             options.pair,
             options.target,
@@ -58,7 +62,13 @@ def run(options: Options) -> Path:
             options.device,
             options.dtype,
         )
-        prompts = load_workload(pair, options.tasks, profile.prompts, profile.max_new_tokens)
+        prompts = load_workload(
+            pair,
+            list(own or options.tasks),
+            profile.prompts,
+            profile.max_new_tokens,
+            own,
+        )
     except (PairError, WorkloadError) as error:
         raise BadInput(str(error)) from None
     decoders = {name: _load_decoder(name, pair, options) for name in options.decoders}
@@ -75,7 +85,7 @@ def run(options: Options) -> Path:
     trials = schedule(able, prompts, profile.repeats, options.seed)
     judge = functools.partial(greedy.problem_of, pair)
     rows = measure(decoders, trials, settings, judge, _synchroniser(pair.device))
-    header = _header(options, pair, decoders)
+    header = _header(options, pair, decoders, prompts, files)
     if disturbed := busy(header):
         print(f"note: the machine was {disturbed}", file=sys.stderr)
     try:
@@ -127,7 +137,13 @@ def _with_progress(rows: Iterator[GenerationRow], total: int) -> Iterator[Genera
     yield from tqdm(rows, "measuring", total=total, unit="pair", mininterval=interval)
 
 
-def _header(options: Options, pair: ModelPair, decoders: dict[str, Decoder]) -> Header:
+def _header(
+    options: Options,
+    pair: ModelPair,
+    decoders: dict[str, Decoder],
+    prompts: Sequence[Prompt],
+    files: Sequence[PromptFile],
+) -> Header:
     return Header(
         command=command_line(),
         started=now(),
@@ -150,7 +166,8 @@ def _header(options: Options, pair: ModelPair, decoders: dict[str, Decoder]) -> 
             "prompts": options.prompts,
             "max_new_tokens": options.max_new_tokens,
             "size": str(options.size),
-            "tasks": list(options.tasks),
+            "tasks": list(dict.fromkeys(prompt.task for prompt in prompts)),
+            "prompts_files": [{"name": str(file.path), "sha256": file.sha256} for file in files],
             "draft_tokens": options.draft_tokens,
             "temperature": options.temperature,
             "decoder_options": options.decoder_options,

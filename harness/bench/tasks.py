@@ -1,0 +1,13 @@
+"""Names of the built-in tasks. No imports: the command line reads this before anything heavy."""
+
+from __future__ import annotations
+
+TASKS = ("chat", "code", "math", "creative")  # what a report measures unless told otherwise
+EXTRA = ("summarisation",)  # answers repeat the prompt, which is what prompt lookup lives on
+CONTROLS = ("repetitive", "random")  # made, not written: easy to draft, and hard
+WRITTEN = (*TASKS, *EXTRA)  # those with a file in ``harness/prompts``
+KNOWN = (*WRITTEN, *CONTROLS)
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be had; the message says what to do."""
