@@ -18,6 +18,7 @@ import msgspec
 from harness.verdict import Verdict
 
 SCHEMA = 1
+PARTS = ("prompt", "draft", "verify")  # of a generation's time, where the decoder tells them
 
 
 class PairInfo(msgspec.Struct, frozen=True):

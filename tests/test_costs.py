@@ -8,10 +8,10 @@ import pytest
 
 from harness.adapters import load_decoder
 from harness.bench.costs import costs
-from harness.bench.measure import PARTS, Settings, measure, schedule
+from harness.bench.measure import Settings, measure, schedule
 from harness.bench.workload import Prompt
 from harness.models import load_pair
-from harness.record import GenerationRow
+from harness.record import PARTS, GenerationRow
 from tests.test_bench import row
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import cycle, islice
+from typing import TYPE_CHECKING
 
-from harness.models import ModelPair
+if TYPE_CHECKING:
+    from harness.models import ModelPair
 
 COUNT = 24  # prompts of a task
 COUNT_WITHOUT_TEXT = 14  # of a pair without a tokenizer: the suites decode all tasks as one batch

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.bench.estimate import Estimate, geometric_mean
-from harness.bench.measure import PARTS
 from harness.bench.summary import cost, groups, plain_cost, prompt_ratios, timeable
-from harness.record import GenerationRow
+from harness.record import PARTS, GenerationRow
 
 
 @dataclass(frozen=True)

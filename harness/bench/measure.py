@@ -17,14 +17,13 @@ from typing import Any, Literal, cast
 from harness.bench.workload import Prompt
 from harness.checks.greedy import wrong_end
 from harness.contract import Completion, Decoder, FinishReason, Metrics, Request, Round, Sampling
-from harness.record import GenerationRow
+from harness.record import PARTS, GenerationRow
 
 Judge = Callable[[Request, Completion], tuple[str, dict[str, Any]]]
 """What is wrong with a greedy completion, and the evidence: ``checks.greedy.problem_of`` a pair."""
 
 Arm = Literal["plain", "speculative"]
 ARMS: tuple[Arm, Arm] = ("plain", "speculative")
-PARTS = ("prompt", "draft", "verify")  # of ``Metrics``
 WARM_UP_TOKENS = 8
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 from jinja2 import TemplateError
@@ -16,7 +17,9 @@ from jinja2 import TemplateError
 from harness.bench import controls
 from harness.bench.prompt_files import Message, TextPrompt, read_task, unknown
 from harness.bench.tasks import CONTROLS, KNOWN, WorkloadError
-from harness.models import ModelPair
+
+if TYPE_CHECKING:
+    from harness.models import ModelPair
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.bench.comparison import Comparison, compare
 from harness.bench.costs import Costs, costs
@@ -63,7 +63,8 @@ def add(record: Record, section: Section) -> None:
     if len(comparisons) > 1:
         section.tables.append(_comparison(comparisons))
     if found := costs(rows, header.decoders):
-        section.tables.append(_costs(found))
+        verdicts = {(of.decoder, of.task): of.losslessness for of in summaries}
+        section.tables.append(_costs(found, verdicts))
         section.notes.append(Notes("Costs", [f"{k}: {v}" for k, v in COSTS.items()]))
     for title, lines in _findings(record, summaries).items():
         if lines:
@@ -94,7 +95,7 @@ def _row(summary: Summary) -> list[Cell]:
     ]
 
 
-def _costs(found: Sequence[Costs]) -> Table:
+def _costs(found: Sequence[Costs], verdicts: Mapping[tuple[str, str], Losslessness]) -> Table:
     columns = ["task", "decoder", "draft c", "verify v", "drafted", "tokens/call", "ideal"]
     columns += ["of ideal", "draft", "verify", "other"]
     rows: list[list[Cell]] = [
@@ -105,7 +106,7 @@ def _costs(found: Sequence[Costs]) -> Table:
             f"{of.verify:.2f}",
             f"{of.drafted:.2f}",
             f"{of.length:.2f}",
-            _figure(of.ideal),
+            _figure(of.ideal, verdicts[of.decoder, of.task]),
             f"{of.share.value:.0%}",
             *(f"{of.parts[part]:.0%}" for part in ("draft", "verify", "other")),
         ]
