@@ -262,9 +262,9 @@ def test_lossy_decoder_fails_and_its_speedup_is_struck(
     wrong_rows = [line for line in lines if line.startswith("chat") and "wrong" in line]
     assert len(wrong_rows) == 2
     assert "FAIL 0/4" in wrong_rows[0]
-    for row in wrong_rows:  # what was reached, and what could have been
-        assert "x not lossless" not in row
-        assert ") not lossless" in row
+    for line in wrong_rows:  # what was reached, and what could have been
+        assert "x not lossless" not in line
+        assert ") not lossless" in line
     again = "python -m harness.report --decoder tests.test_report:wrong --tasks chat --pair tiny"
     text = unwrapped("\n".join(lines))
     assert again in text
