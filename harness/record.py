@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -239,12 +239,12 @@ def read(path: Path) -> Record:
     RecordError
         If it cannot be read, or its first line is not a header of this schema.
     """
+    problems: list[str] = []
     try:
-        lines = path.read_bytes().splitlines()
+        with path.open("rb") as lines:  # line by line: a long file is not held twice
+            rows = list(_rows(lines, problems))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from None
-    problems: list[str] = []
-    rows = list(_rows(lines, problems))
     if not rows or not isinstance(rows[0], Header):
         raise RecordError(f"{path} is not a record of this harness: its first line is no header")
     header = rows[0]
@@ -262,7 +262,7 @@ def read(path: Path) -> Record:
     )
 
 
-def _rows(lines: list[bytes], problems: list[str]) -> Iterator[Row]:
+def _rows(lines: Iterable[bytes], problems: list[str]) -> Iterator[Row]:
     for number, line in enumerate(lines, 1):
         try:
             yield _decoder.decode(line)

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.adapters import load_decoder
+from harness.bench import estimate
 from harness.bench.comparison import baseline_of, compare
-from harness.bench.estimate import geometric_mean
+from harness.bench.estimate import MANY, geometric_mean, mean
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
 from harness.bench.summary import judge, repetition, summarise
 from harness.bench.workload import Prompt, load_workload
@@ -305,6 +307,19 @@ def test_interval_of_degenerate_samples() -> None:
     two = geometric_mean([1.0, 4.0])
     assert two.low is not None
     assert not math.isnan(two.low)
+
+
+def test_the_interval_of_many_is_that_of_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = np.random.default_rng(0).lognormal(0, 1, MANY)
+    expanded = mean(sample.tolist())
+    monkeypatch.setattr(estimate, "MANY", MANY + 1)
+    drawn = mean(sample.tolist())
+    error = sample.std() / math.sqrt(MANY)
+    symmetric = sample.mean() - 1.96 * error, sample.mean() + 1.96 * error
+    for end, normal in zip(("low", "high"), symmetric, strict=True):
+        within = 0.1 * error  # four times the noise of so many resamples
+        assert getattr(expanded, end) == pytest.approx(getattr(drawn, end), abs=within)
+        assert normal != pytest.approx(getattr(drawn, end), abs=within)
 
 
 def test_figures_against_values_by_hand() -> None:

@@ -114,7 +114,7 @@ def _summary(
     timed = [row for row in rows if timeable(row)]
     ratios = prompt_ratios(timed, plain_cost, cost)
     told = [row for row in timed if row.drafted]
-    lengths = [fmean(accepted + 1 for accepted in row.accepted or []) for row in told]
+    lengths = [fmean([accepted + 1 for accepted in row.accepted or []]) for row in told]
     rounds = sum(len(row.drafted or []) for row in told)
     drafted = sum(sum(row.drafted or []) for row in told)
     accepted = sum(sum(row.accepted or []) for row in told)
@@ -205,5 +205,5 @@ def verdict_of(row: GenerationRow) -> Status:
 
 def repetition(tokens: Sequence[int], n: int = 4) -> float:
     """Share of the n-grams that occurred before in the same text."""
-    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    grams = list(zip(*(tokens[i:] for i in range(n)), strict=False))
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
