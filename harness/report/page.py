@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from harness.record import VerdictRow
 from harness.report.standings import (
     KNOWN,
@@ -20,6 +18,7 @@ from harness.report.standings import (
     shortened,
     words,
 )
+from harness.report.templating import environment
 
 HOVER = 12  # lines that hovering over a cell shows
 REPRO = 1_500  # characters of a reproduction; the record has it all
@@ -27,29 +26,24 @@ REPRO = 1_500  # characters of a reproduction; the record has it all
 
 def html(found: Sequence[Standing]) -> str:
     """The page. All that comes from a record is escaped."""
-    environment = Environment(
-        loader=PackageLoader("harness.report", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.globals.update(
-        compact=compact,
-        counts=counts,
-        finding=finding,
-        item_name=item_name,
-        outcome=outcome,
-        shortened=shortened,
-        words=words,
-        worst_of=worst_of,
-        hover=hover,
-        known=KNOWN,
-        letters=LETTERS,
-        most=REPRO,
-    )
+    named = {
+        "compact": compact,
+        "counts": counts,
+        "finding": finding,
+        "item_name": item_name,
+        "outcome": outcome,
+        "shortened": shortened,
+        "words": words,
+        "worst_of": worst_of,
+        "severity": severity,
+        "hover": hover,
+        "known": KNOWN,
+        "letters": LETTERS,
+        "most": REPRO,
+    }
     suites = in_order(suite for standing in found for suite in standing.suites)
-    return environment.get_template("conformance.html.j2").render(standings=found, suites=suites)
+    template = environment().get_template("conformance.html.j2")
+    return template.render(standings=found, suites=suites, **named)
 
 
 def worst_of(rows: Sequence[VerdictRow]) -> str:
@@ -59,6 +53,14 @@ def worst_of(rows: Sequence[VerdictRow]) -> str:
         return "none"
     telling = [kind for kind in kinds if kind != "UNSUPPORTED"]
     return (telling or kinds)[0]
+
+
+def severity(rows: Sequence[VerdictRow]) -> str:
+    """A number by which cells sort, the worst as the highest; none for a suite that did not run."""
+    if not rows:
+        return ""
+    kind = worst_of(rows)
+    return str((len(LETTERS) - list(LETTERS).index(kind)) * 10**6 + counts(rows)[kind])
 
 
 def hover(rows: Sequence[VerdictRow]) -> str:
