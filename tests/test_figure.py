@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,6 @@ from harness.stats.gallery import everything
 from harness.stats.simulated import one_token
 
 ROOT = Path(__file__).parent.parent
-needs_matplotlib = pytest.mark.skipif(
-    importlib.util.find_spec("matplotlib") is None,
-    reason="matplotlib is not installed: pip install 'specdec-harness[plots]'",
-)
 
 
 @pytest.mark.parametrize("name", figure.LABELS)
@@ -40,17 +34,6 @@ def test_a_right_decoder_does_not(seed: int) -> None:
     assert path[-1][0] >= figure.MOST
 
 
-def test_without_matplotlib_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert figure.main(["--out", str(tmp_path / "wealth.svg")]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == "error: needs matplotlib: pip install 'specdec-harness[plots]'\n"
-
-
-@needs_matplotlib
 def test_the_same_file_every_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,7 +49,6 @@ def test_the_same_file_every_time(
     assert said.count("over-accept 1.1: does not cross 1/alpha") == 3
 
 
-@needs_matplotlib
 @pytest.mark.parametrize(
     "arguments", [["--seed", "-1"], ["--out", "no/such/directory/wealth.svg"], ["--out", "."]]
 )

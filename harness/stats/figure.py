@@ -96,10 +96,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.seed < 0:
             raise ValueError(f"--seed is {options.seed}: it must not be negative")
         print(*draw(options.out, options.seed), sep="\n")
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("matplotlib"):
-            raise
-        return refuse("needs matplotlib: pip install 'specdec-harness[plots]'")
     except (ValueError, OSError) as error:
         return refuse(error)
     return 0
