@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -249,6 +250,7 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     assert found.header.seed == 5
     assert len(found.generations) == 16
     assert (tmp_path / "report.md").read_text().startswith("# Speculative decoding: tiny\n")
+    assert not (tmp_path / "report.html").exists()
     again = run("--from", str(tmp_path / "record.jsonl"))
     assert (again.returncode, again.stdout, again.stderr) == (0, done.stdout, "")
 
@@ -432,12 +434,23 @@ def test_help_and_rendering_import_no_torch(tmp_path: Path) -> None:
             "import sys\n"
             "from harness.report.__main__ import main\n"
             f"try:\n    main({arguments!r})\nexcept SystemExit: pass\n"
-            "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+            "heavy = {'torch', 'transformers', 'matplotlib', 'jinja2'}\n"
+            "assert not heavy & set(sys.modules)"
         )
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_cycles_are_looked_for_again_after_rendering(tmp_path: Path) -> None:
+    assert gc.isenabled()
+    path = tmp_path / "record.jsonl"
+    with Writer(path, header()) as writer:
+        writer.add(row())
+    assert main(["--from", str(path), "--format", "terminal"]) == 3
+    assert main(["--from", str(tmp_path)]) == 2
+    assert gc.isenabled()
 
 
 def test_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

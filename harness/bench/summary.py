@@ -44,6 +44,13 @@ class Losslessness:
         """Whether a speedup would be one of a decoder that does not do its job."""
         return self.status in (Status.FAIL, Status.ERROR, Status.UNSUPPORTED)
 
+    @property
+    def objection(self) -> str:
+        """Why a speedup is no result, in words; empty where it is one."""
+        if not self.disqualifies:
+            return ""
+        return "lossy by design" if self.status is Status.UNSUPPORTED else "not lossless"
+
 
 @dataclass(frozen=True)
 class Summary:

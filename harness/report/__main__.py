@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.command_line import BadInput, refuse
@@ -15,13 +17,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     try:
         options = parse(arguments)
-        if options.records:
-            records = [read(path) for path in options.records]
-        else:
+        paths = options.records
+        if not paths:
             from harness.report.run import run  # imports torch: --help and --from do without
 
-            records = [read(run(options))]
-        return (_deliver_table if options.conformance else _deliver)(records, options)
+            paths = (run(options),)
+        with _uncollected():
+            records = [read(path) for path in paths]
+            return (_deliver_table if options.conformance else _deliver)(records, options)
     except (BadInput, RecordError) as error:
         return refuse(error)
     except KeyboardInterrupt:
@@ -30,6 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         sys.stderr.close()
         return 0
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for cycles: rows have none, and in a long record that takes seconds."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _deliver(records: list[Record], options: Options) -> int:
@@ -42,11 +57,15 @@ def _deliver(records: list[Record], options: Options) -> int:
         print(formats.terminal(document))
     if "markdown" in options.formats:
         _put(formats.markdown(document), options.out, "report.md")
+    if "html" in options.formats:
+        from harness.report import report_page  # takes jinja2 and matplotlib
+
+        _put(report_page.html(document), options.out, "report.html")
     return exit_status(records)
 
 
 def _deliver_table(records: list[Record], options: Options) -> int:
-    from harness.report import formats, page
+    from harness.report import formats
     from harness.report.outcome import exit_status
     from harness.report.standings import section, standings
 
@@ -57,6 +76,8 @@ def _deliver_table(records: list[Record], options: Options) -> int:
     if "markdown" in options.formats:
         _put(formats.markdown(document), options.out, "conformance.md")
     if "html" in options.formats:
+        from harness.report import page  # takes jinja2
+
         _put(page.html(found), options.out, "conformance.html")
     return exit_status(records)
 

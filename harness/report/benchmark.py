@@ -10,7 +10,9 @@ from harness.bench.costs import Costs, costs
 from harness.bench.estimate import Estimate
 from harness.bench.summary import ALL_TASKS, REPEATING, Losslessness, Summary, summarise, verdict_of
 from harness.record import GenerationRow, Header, Record
+from harness.report.charts import charts
 from harness.report.conformance import listed
+from harness.report.differences import differences
 from harness.report.document import Cell, Notes, Section, Struck, Table
 from harness.verdict import Status
 
@@ -70,6 +72,8 @@ def add(record: Record, section: Section) -> None:
         if lines:
             section.notes.append(Notes(title, listed(lines), verbatim=title == AGAIN))
     section.notes.append(Notes("Figures", _definitions(summaries, comparisons)))
+    section.charts.extend(charts(rows, header.decoders, summaries, found))
+    section.differences.extend(differences(rows, header.decoders, lossy))
 
 
 def _speedups(summaries: Sequence[Summary]) -> Table:
@@ -129,10 +133,8 @@ def _figure(estimate: Estimate | None, losslessness: Losslessness | None = None)
     text = f"{estimate.value:.2f}x"
     if estimate.low is not None and estimate.high is not None:
         text += f" [{estimate.low:.2f}, {estimate.high:.2f}]"
-    if losslessness is None or not losslessness.disqualifies:
-        return text
-    by_design = losslessness.status is Status.UNSUPPORTED
-    return Struck(text, "lossy by design" if by_design else "not lossless")
+    objection = losslessness.objection if losslessness else ""
+    return Struck(text, objection) if objection else text
 
 
 def _length(summary: Summary) -> str:

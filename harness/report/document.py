@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -35,10 +36,65 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A figure of the HTML report; terminal and Markdown leave it out.
+
+    Attributes
+    ----------
+    caption : str
+        What is drawn, and how to read it.
+    draw : callable
+        SVG, whose ids begin with what it is given. Only called by who shows it: drawing takes
+        matplotlib.
+    """
+
+    title: str
+    caption: str
+    draw: Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a speculative output leaves the plain one.
+
+    Attributes
+    ----------
+    kind : str
+        FAIL, ERROR, LOSSY or near tie.
+    where : str
+        Task and prompt.
+    prefix : int
+        Ids that both outputs begin with.
+    plain, speculative : list of str
+        The ids after those, and how the output ended if it is not cut off here.
+    words : str
+        What the record says of it.
+    """
+
+    kind: str
+    where: str
+    prefix: int
+    plain: list[str]
+    speculative: list[str]
+    words: str
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Of one decoder; ``total`` counts those that are not listed as well."""
+
+    decoder: str
+    listed: list[Difference]
+    total: int
+
+
+@dataclass(frozen=True)
 class Section:
-    """All about one record."""
+    """All about one record. Charts and differences are for formats that can show them."""
 
     title: str
     facts: list[tuple[str, str]]
     tables: list[Table] = field(default_factory=list)
     notes: list[Notes] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
+    differences: list[Differences] = field(default_factory=list)

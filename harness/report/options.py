@@ -15,8 +15,8 @@ from harness.pair_files import DTYPES
 
 DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
 PAIR = "smollm2-135m"
-FORMATS = ("terminal", "markdown")
-PAGE = "html"  # of --conformance only
+FORMATS = ("terminal", "markdown", "html")
+MEASURED = FORMATS[:2]  # without --format
 OUT = Path("reports") / "latest"
 THIRD_PARTY = Path("reports") / "third_party"
 SEED = 20261129
@@ -45,6 +45,7 @@ examples:
   python -m harness.report --tasks summarisation,repetitive,random
   python -m harness.report --prompts-file question.jsonl --tasks writing,coding
   python -m harness.report --from reports/latest/record.jsonl --format markdown
+  python -m harness.report --from reports/latest/record.jsonl --format html --out reports/latest
   python -m harness.report --conformance --format html,markdown --out reports/third_party
 """
 
@@ -115,8 +116,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             raise BadInput(f"--{name.replace('_', '-')} is {value}: ask for at least 1")
     if not 0 <= given.temperature < math.inf:
         raise BadInput(f"--temperature is {given.temperature}: it must be 0 (greedy) or above")
-    known = FORMATS if given.conformance is None else (*FORMATS, PAGE)
-    formats = _choices("--format", given.format, known) if given.format else ()
+    formats = _choices("--format", given.format, FORMATS) if given.format else ()
     records = given.records or given.conformance or ()
     if given.conformance is not None and not records:
         records = sorted(THIRD_PARTY.glob("*.jsonl"))
@@ -141,7 +141,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         out=given.out or (None if only_renders else OUT),
         records=tuple(records),
         conformance=given.conformance is not None,
-        formats=formats or (("terminal",) if only_renders else FORMATS),
+        formats=formats or (("terminal",) if only_renders else MEASURED),
     )
 
 
@@ -260,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--out", type=Path, metavar="DIR", help=f"for record.jsonl and report.md (default: {OUT})"
+        "--out", type=Path, metavar="DIR", help=f"for record.jsonl and the reports (default: {OUT})"
     )
     output.add_argument(
         "--from",
@@ -281,8 +281,9 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument(
         "--format",
         metavar="LIST",
-        help="terminal (printed), markdown (written to DIR/report.md, or conformance.md; printed "
-        "where nothing was measured and there is no --out), html (of --conformance, likewise), "
-        "separated by commas (default: terminal,markdown; where nothing is measured: terminal)",
+        help="terminal (printed), markdown and html (one page with figures; both are written to "
+        "DIR/report.*, or conformance.*, and printed where nothing was measured and there is no "
+        "--out), separated by commas (default: terminal,markdown; where nothing is measured: "
+        "terminal)",
     )
     return parser
