@@ -7,7 +7,7 @@ one right after the other. Where the outputs are identical, that is the ratio of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -94,8 +94,9 @@ def summarise(
     rows: Sequence[GenerationRow], decoders: Sequence[str], declared_lossy: Collection[str] = ()
 ) -> list[Summary]:
     """Every task and decoder, tasks in the order of the rows; then each decoder over all tasks."""
+    repeats = {id(row): repetition(row.plain_tokens) for row in rows}  # every row is in two groups
     return [
-        _summary(decoder, task, group, judge(group, decoder in declared_lossy))
+        _summary(decoder, task, group, judge(group, decoder in declared_lossy), repeats)
         for decoder, task, group in groups(rows, decoders)
     ]
 
@@ -116,7 +117,11 @@ def groups(
 
 
 def _summary(
-    decoder: str, task: str, rows: Sequence[GenerationRow], losslessness: Losslessness
+    decoder: str,
+    task: str,
+    rows: Sequence[GenerationRow],
+    losslessness: Losslessness,
+    repeats: Mapping[int, float],
 ) -> Summary:
     timed = [row for row in rows if timeable(row)]
     ratios = prompt_ratios(timed, plain_cost, cost)
@@ -140,7 +145,7 @@ def _summary(
             sum(len(r.plain_tokens) for r in timed), sum(r.plain_seconds for r in timed)
         ),
         rate=_rate(sum(len(r.tokens) for r in timed), sum(r.seconds for r in timed)),
-        repetition=fmean(repetition(row.plain_tokens) for row in timed) if timed else 0.0,
+        repetition=fmean([repeats[id(row)] for row in timed]) if timed else 0.0,
     )
 
 
@@ -178,7 +183,7 @@ def prompt_ratios(
     for row in rows:
         ratio = numerator(row) / denominator(row)
         logs.setdefault((row.task, row.prompt_id), []).append(math.log(ratio))
-    return [math.exp(fmean(values)) for values in logs.values()]
+    return [math.exp(math.fsum(values) / len(values)) for values in logs.values()]
 
 
 def judge(rows: Sequence[GenerationRow], declared_lossy: bool = False) -> Losslessness:
