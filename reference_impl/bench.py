@@ -24,6 +24,7 @@ FAMILIES = (
     "reference-medusa",
     "reference-medusa-tree",
     "reference-eagle",
+    "reference-eagle-cascade",
     "reference-eagle-tree",
     "reference-tree",
 )

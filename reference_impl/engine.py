@@ -28,7 +28,7 @@ from harness.contract import Completion, Request, Round
 from reference_impl import sampling
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
-from reference_impl.drafters.features import FeatureDrafter
+from reference_impl.drafters.features import reader
 from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Drafter, Emitted, Proposal
 from reference_impl.randomness import inverse_cdf
@@ -61,6 +61,7 @@ class SpeculativeEngine:
     ) -> None:
         self.target = with_packed_linears(target.eval())
         self.drafter = drafter
+        self.reader = reader(drafter)
         self.vocab = vocab or int(target.config.get_text_config().vocab_size)
         self.max_batch = max_batch
         self.device = next(target.parameters()).device
@@ -104,8 +105,8 @@ class SpeculativeEngine:
         batch = Batch(requests, self.vocab, self.device, self.synchronise)
         capacity = self.capacity(batch)
         target = self.cache(capacity)
-        if isinstance(self.drafter, FeatureDrafter):
-            target.depths = self.drafter.depths
+        if self.reader and batch.draft_tokens.any():
+            target.depths = self.reader.depths
         with batch.clock.part("prompt"):
             cached = self.prefill(batch, target)
         if self.drafter and batch.draft_tokens.any():
@@ -180,8 +181,8 @@ class SpeculativeEngine:
 
     def show(self, target: CachedModel, start: Ints) -> None:
         """Let a drafter that reads them see the states of the tokens from ``start`` [B] on."""
-        if isinstance(self.drafter, FeatureDrafter) and target.features is not None:
-            self.drafter.see(target.features, start)
+        if self.reader and target.features is not None:
+            self.reader.see(target.features, start)
 
     def block(self, batch: Batch, proposal: Proposal) -> Tensor:
         """What the target is fed, [B, K + 1]: the last token of every row, and its drafts."""

@@ -18,7 +18,7 @@ from harness.contract import Request
 from harness.models import ModelPair
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
-from reference_impl.drafters.cascade import CascadeDrafter
+from reference_impl.drafters.cascade import CascadeDrafter, EagleFollower, ModelFollower
 from reference_impl.drafters.eagle import EagleDrafter, load_eagle
 from reference_impl.drafters.early_exit import EarlyExitDrafter, first_layers
 from reference_impl.drafters.medusa import MedusaDrafter, load_medusa
@@ -41,12 +41,21 @@ def eagle(pair: ModelPair, stop_below: float = 0.0) -> EagleDrafter:
     return EagleDrafter(layer, pair.target, pair.vocab_size, stop_below=stop_below)
 
 
+def cascade(pair: ModelPair, lookup: NgramDrafter) -> CascadeDrafter:
+    return CascadeDrafter(lookup, ModelFollower(pair.draft, pair.vocab_size), pair.vocab_size)
+
+
+def follower(pair: ModelPair) -> EagleFollower:
+    return EagleFollower(untrained_eagle(pair.target), pair.target, pair.vocab_size)
+
+
 DRAFTERS: dict[str, Make] = {
     "early exit": lambda pair: EarlyExitDrafter(pair.target, 1, pair.vocab_size),
     "suffix": lambda pair: SuffixDrafter(),
-    "cascade": lambda pair: CascadeDrafter(NgramDrafter(2, 2), pair.draft, pair.vocab_size),
-    "cascade of a suffix": lambda pair: CascadeDrafter(
-        SuffixDrafter(2), pair.draft, pair.vocab_size
+    "cascade": lambda pair: cascade(pair, NgramDrafter(2, 2)),
+    "cascade of a suffix": lambda pair: cascade(pair, SuffixDrafter(2)),
+    "cascade to an eagle": lambda pair: CascadeDrafter(
+        SuffixDrafter(1), follower(pair), pair.vocab_size
     ),
     "medusa": medusa,
     "eagle": eagle,
@@ -167,7 +176,7 @@ def test_a_cascade_asks_the_model_only_where_nothing_is_found() -> None:
         Request(prompt=prompt, max_new_tokens=9, draft_tokens=3, sampling=HOT, seed=1)
         for prompt in ((1, 2, 3, 4, 1, 2), (5, 6, 7, 8, 9, 10))
     ]
-    drafter = CascadeDrafter(NgramDrafter(2, 2), pair.draft, pair.vocab_size)
+    drafter = cascade(pair, NgramDrafter(2, 2))
     batch = Batch(rows, pair.vocab_size, torch.device("cpu"))
     drafter.start(batch, 32)
     proposal = drafter.propose(batch, batch.room())
@@ -179,6 +188,39 @@ def test_a_cascade_asks_the_model_only_where_nothing_is_found() -> None:
     assert proposal.q[0].max() == 1
     assert 0 < proposal.q[1].max() < 1
     np.testing.assert_allclose(proposal.q.sum(-1), 1, rtol=1e-5)
+
+
+def test_an_eagle_that_was_left_out_of_rounds_drafts_as_if_it_were_asked_in_all() -> None:
+    pair, rounds = exact("tiny"), []
+    asked: list[tuple[tuple[int, ...], list[int]]] = []
+
+    class Watched(EagleFollower):
+        def propose(self, batch: Batch, count: Ints) -> Proposal:
+            rounds.append(True)
+            proposal = super().propose(batch, count)
+            text = tuple(batch.tokens[0, : batch.length[0]].tolist())
+            asked.append((text, proposal.tokens[0].tolist()))
+            return proposal
+
+        def leave_out(self, batch: Batch) -> None:
+            rounds.append(False)
+            super().leave_out(batch)
+
+    second = Watched(untrained_eagle(pair.target), pair.target, pair.vocab_size)
+    drafter = CascadeDrafter(SuffixDrafter(1), second, pair.vocab_size)
+    request = Request(prompt=(1, 2, 3, 1, 2), max_new_tokens=60, draft_tokens=3)
+    SpeculativeEngine(pair.target, drafter, pair.vocab_size).generate([request])
+    assert "FTFT" in "".join("FT"[was] for was in rounds)  # left out and asked in turns
+    for text, tokens in asked:
+        batch = Batch([request], pair.vocab_size, torch.device("cpu"))
+        batch.tokens[0, : len(text)], batch.length[0] = text, len(text)
+        with torch.inference_mode():
+            output = pair.target(torch.tensor([text[:-1]]), output_hidden_states=True)
+            alone = eagle(pair)
+            alone.start(batch, 80)
+            alone.see(output.hidden_states[-1], np.zeros(1, dtype=np.int64))
+            again = alone.propose(batch, np.array([len(tokens)]))
+        assert again.tokens[0].tolist() == tokens
 
 
 # Medusa and EAGLE

@@ -40,7 +40,7 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 CHAINS = ("reference", "reference-ngram", "reference-suffix", "reference-cascade")
 CHAINS += ("reference-early-exit", "reference-block", "reference-matching", "reference-typical")
-CHAINS += ("reference-medusa", "reference-eagle")
+CHAINS += ("reference-medusa", "reference-eagle", "reference-eagle-cascade")
 TREES = ("reference-tree", "reference-medusa-tree", "reference-eagle-tree")
 
 

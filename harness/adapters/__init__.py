@@ -32,6 +32,7 @@ BUILT_IN: Mapping[str, str] = {
     "reference-medusa": "harness.adapters.reference:medusa",
     "reference-medusa-tree": "harness.adapters.reference:medusa_tree",
     "reference-eagle": "harness.adapters.reference:eagle",
+    "reference-eagle-cascade": "harness.adapters.reference:eagle_cascade",
     "reference-eagle-tree": "harness.adapters.reference:eagle_tree",
     "reference-tree": "harness.adapters.reference:tree",
     "reference-typical": "harness.adapters.reference:typical_acceptance",

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+from torch import nn
+from transformers import PreTrainedModel
 
 from harness.contract import CAPABILITIES, Completion, Request, validate
 from harness.models import ModelPair
@@ -15,8 +18,8 @@ from reference_impl.acceptance import BlockVerification, SamplerMatching, Typica
 from reference_impl.branches import BranchDrafter, TwoBranches
 from reference_impl.compiled import compiled
 from reference_impl.drafters.branching import BranchingDrafter
-from reference_impl.drafters.cascade import CascadeDrafter
-from reference_impl.drafters.eagle import EagleDrafter, load_eagle
+from reference_impl.drafters.cascade import CascadeDrafter, EagleFollower, ModelFollower
+from reference_impl.drafters.eagle import EagleDrafter, EagleLayer, load_eagle
 from reference_impl.drafters.eagle_tree import EagleTree
 from reference_impl.drafters.early_exit import EarlyExitDrafter
 from reference_impl.drafters.medusa import MedusaDrafter, MedusaTree, load_medusa
@@ -31,6 +34,7 @@ from reference_impl.proposal import Drafter
 from reference_impl.randomness import Seeded
 from reference_impl.tree import TreeEngine
 
+Module = TypeVar("Module", bound=nn.Module)
 _ALL = frozenset(CAPABILITIES) - {"declared_lossy", "exact_law"}
 
 
@@ -105,7 +109,17 @@ def suffix(pair: ModelPair, min_match: int = 1, max_batch: int | None = None) ->
 
 def cascade(pair: ModelPair, min_match: int = 2, max_batch: int | None = None) -> EngineDecoder:
     """Reference engine with suffix lookup, and the pair's draft model where it finds nothing."""
-    drafter = CascadeDrafter(SuffixDrafter(min_match), pair.draft, pair.vocab_size)
+    second = ModelFollower(pair.draft, pair.vocab_size)
+    drafter = CascadeDrafter(SuffixDrafter(min_match), second, pair.vocab_size)
+    return EngineDecoder(pair, drafter, max_batch=max_batch)
+
+
+def eagle_cascade(
+    pair: ModelPair, min_match: int = 2, layer: str = "", max_batch: int | None = None
+) -> EngineDecoder:
+    """Reference engine with suffix lookup, and an EAGLE layer where it finds nothing."""
+    second = EagleFollower(_eagle_layer(pair, layer), pair.target, pair.vocab_size)
+    drafter = CascadeDrafter(SuffixDrafter(min_match), second, pair.vocab_size)
     return EngineDecoder(pair, drafter, max_batch=max_batch)
 
 
@@ -143,6 +157,7 @@ def medusa(
     last = pair.target.get_output_embeddings()
     width = int(pair.target.get_input_embeddings().weight.shape[1])
     found = load_medusa(Path(folder), last, width) if folder else untrained_medusa(pair.target)
+    found = _as(pair.target, found)
     drafter = (MedusaTree if tree else MedusaDrafter)(found, pair.vocab_size)
     return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
 
@@ -151,10 +166,22 @@ def eagle(
     pair: ModelPair, layer: str = "", tree: bool = False, max_batch: int | None = None
 ) -> EngineDecoder:
     """Reference engine with an EAGLE layer: of a folder, else the pair's, else an untrained one."""
-    folder = layer or pair.heads.get("eagle")
-    found = load_eagle(Path(folder)) if folder else untrained_eagle(pair.target)
+    found = _eagle_layer(pair, layer)
     drafter = (EagleTree if tree else EagleDrafter)(found, pair.target, pair.vocab_size)
     return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
+
+
+def _as(target: PreTrainedModel, module: Module) -> Module:
+    """The module where the target is, and in its dtype but for buffers: positions stay exact."""
+    for parameter in module.parameters():
+        parameter.data = parameter.data.to(target.dtype)
+    return module.to(target.device)
+
+
+def _eagle_layer(pair: ModelPair, folder: str) -> EagleLayer:
+    trained = folder or pair.heads.get("eagle")
+    layer = load_eagle(Path(trained)) if trained else untrained_eagle(pair.target)
+    return _as(pair.target, layer)
 
 
 def medusa_tree(pair: ModelPair, heads: str = "", max_batch: int | None = None) -> EngineDecoder:

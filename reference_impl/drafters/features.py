@@ -8,6 +8,13 @@ from torch import Tensor
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
 from reference_impl.drafters.sequential import SequentialDrafter
+from reference_impl.proposal import Drafter
+
+
+def reader(drafter: Drafter | None) -> FeatureDrafter | None:
+    """Who reads states: the drafter, or the one that a cascade asks second."""
+    found = getattr(drafter, "second", drafter)
+    return found if isinstance(found, FeatureDrafter) else None
 
 
 class FeatureDrafter(SequentialDrafter):
