@@ -229,6 +229,8 @@ def _where(path: str) -> dict[str, str]:
     if not path.endswith(".gguf"):
         return {"pretrained_model_name_or_path": path}
     file = Path(path)
+    if not file.exists():
+        raise PairError(f"cannot load {path!r} as a causal LM: there is no such file")
     return {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from harness.checks.budget import ALPHA, PROFILES, Budget
 from harness.expectations import Expectations, ExpectationsError
+from harness.pair_files import DTYPES
 from harness.pytest_options import check_options, decoder_options
 from harness.pytest_options import pytest_addoption as pytest_addoption
 from harness.verdict import Status, Verdict
@@ -68,10 +69,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if option("vocab_size"):
         pair = f"no weights, {option('vocab_size')} ids"
     found = ", ".join(f"{k} {v}" for k, v in versions().items())
-    models = f"{pair or 'tiny pairs'} in {option('dtype')} on {option('device')}"
+    coarse = option("dtype") != DTYPES[0]
+    where = f"{option('device')} in {option('dtype')}" if coarse else option("device")
     return [
         f"decoder: {option('decoder')} {decoder_options(config) or ''}".rstrip(),
-        f"pair: {models}; profile: {option('profile')}",
+        f"pair: {pair or 'tiny pairs'} on {where}; profile: {option('profile')}",
         f"seed: {option('seed')}; alpha: {ALPHA} for the whole run",
         f"versions: {found}",
     ]
@@ -145,7 +147,9 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
         arguments = {"target": option("target"), "draft": option("draft")}
     elif name == _WEIGHTLESS:
         arguments = {key: option(key) for key in ("vocab_size", "context_length")}
-    arguments |= {"device": option("device"), "dtype": option("dtype")}
+    arguments["device"] = option("device")
+    if option("dtype") != DTYPES[0]:  # a reproduction names what is not as always
+        arguments["dtype"] = option("dtype")
     options = decoder_options(request.config)
     try:
         if name not in _pairs:

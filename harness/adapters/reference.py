@@ -74,7 +74,7 @@ class EngineDecoder:
 
 
 def engine(
-    pair: ModelPair, compile: str = "", stop_below: float = 0.0, max_batch: int | None = None
+    pair: ModelPair, max_batch: int | None = None, compile: str = "", stop_below: float = 0.0
 ) -> EngineDecoder:
     """Reference engine with the pair's draft model.
 
