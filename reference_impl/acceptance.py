@@ -122,11 +122,15 @@ class TypicalAcceptance(SpeculativeEngine):
         self, p: Tensor, proposal: Proposal, count: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Keep what is typical, and draw the next token from p."""
-        entropy = torch.special.entr(p[:, :-1]).sum(2)
-        enough = (self.delta * (-entropy).exp()).clamp(max=self.epsilon)
         p_drafts = p[:, :-1].gather(2, proposal.tokens.unsqueeze(2)).squeeze(2)
-        typical = (p_drafts > enough).double()
+        typical = (p_drafts > self.enough(p[:, :-1])).double()
         accepted = self.accepted(typical, torch.ones_like(typical), u[:, :-1], count)
         row = torch.arange(len(p), device=self.device)
         coin = u.gather(1, count.unsqueeze(1)).squeeze(1)
         return accepted, inverse_cdf(p[row, accepted], coin)
+
+    @classmethod
+    def enough(cls, p: Tensor) -> Tensor:
+        """What the probability of a draft has to exceed under these laws, [..., V] -> [...]."""
+        entropy: Tensor = torch.special.entr(p).sum(-1)
+        return (cls.delta * (-entropy).exp()).clamp(max=cls.epsilon)

@@ -27,7 +27,7 @@ from harness.bench.tasks import TASKS
 from harness.bench.workload import Prompt, load_workload
 from harness.command_line import Parser, refuse
 from harness.contract import Request, Sampling
-from harness.models import ModelPair, PairError, load_pair
+from harness.models import ModelPair, load_pair
 from reference_impl.acceptance import TypicalAcceptance, chances, running_ratio
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.engine import SpeculativeEngine
@@ -83,14 +83,10 @@ def expected_lengths(p: Tensor, q: Tensor, drafts: Tensor) -> dict[str, float]:
         "token-wise": float(ratios.cumprod(1).sum()),
         "block": float((1 - stays).sum()),
         "matching": float(p_drafts.cumprod(1).sum()),
-        "typical": float((p_drafts > thresholds(p[:, :-1])).long().cumprod(1).sum()),
+        "typical": float(
+            (p_drafts > TypicalAcceptance.enough(p[:, :-1].double())).long().cumprod(1).sum()
+        ),
     }
-
-
-def thresholds(p: Tensor) -> Tensor:
-    """What a draft's probability has to exceed to be typical, [..., V] -> [...]."""
-    entropy: Tensor = torch.special.entr(p.double()).sum(-1)
-    return (TypicalAcceptance.delta * (-entropy).exp()).clamp(max=TypicalAcceptance.epsilon)
 
 
 def next_laws(p: Tensor, q: Tensor) -> dict[str, Tensor]:
@@ -98,7 +94,7 @@ def next_laws(p: Tensor, q: Tensor) -> dict[str, Tensor]:
     kept = torch.minimum(p, q)
     left = residual(p, q)
     exact = kept + (1 - kept.sum()) * left / left.sum().clamp_min(1e-300)
-    typical = q * (p > thresholds(p))
+    typical = q * (p > TypicalAcceptance.enough(p))
     return {
         "token-wise": exact,
         "block": exact,  # of a single draft it is the same rule
@@ -143,7 +139,7 @@ def render(table: Sequence[dict[str, object]]) -> str:
 
     def cell(name: str, value: object) -> str:
         if isinstance(value, Estimate):
-            low, high = value.low or value.value, value.high or value.value
+            low, high = (value.value if end is None else end for end in (value.low, value.high))
             return f"{value.value:.4f} [{low:.4f}, {high:.4f}]"
         if not isinstance(value, float):
             return str(value)
@@ -160,9 +156,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.json:
             record.check_writable("--json", given.json)
         pair = load_pair(given.pair)
-    except (PairError, ValueError) as error:
+        prompts = load_workload(pair, TASKS, given.prompts, given.max_new_tokens)
+    except ValueError as error:  # a pair, a workload or a file that cannot be had
         return refuse(error)
-    prompts = load_workload(pair, TASKS, given.prompts, given.max_new_tokens)
     request = Request(
         prompt=(0,),
         max_new_tokens=given.max_new_tokens,
