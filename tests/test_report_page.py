@@ -1,4 +1,4 @@
-"""The report as a page: what the other formats say, figures, differences; all of it escaped."""
+"""The report as a page: what the other formats say, all of it escaped."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
-from harness.bench.costs import costs
-from harness.bench.summary import summarise
 from harness.record import GenerationRow, Record, Writer
 from harness.report import formats, report_page, svg
 from harness.report.__main__ import main
-from harness.report.charts import HOLLOW
-from harness.report.differences import MOST, SHOWN, common_prefix, differences
 from harness.report.document import Struck, Table
 from harness.report.render import render
 from tests.test_bench import row
@@ -103,6 +98,17 @@ def of_markdown(text: str) -> list[list[list[str]]]:
 
 def drawings(text: str) -> list[str]:
     return re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+
+
+def differing(**changes: Any) -> GenerationRow:
+    given: dict[str, Any] = {
+        "plain_tokens": range(100, 150),
+        "tokens": [*range(100, 110), 7, *range(111, 150)],
+        "plain_finish_reason": "length",
+        "finish_reason": "length",
+        "fault": "token 10 is 7 (logit gap 1.5)",
+    }
+    return row(**given | changes)
 
 
 # Tables, notes, facts
@@ -222,203 +228,6 @@ def test_any_name_can_be_drawn(name: str) -> None:
         shown = svg.shown(name)
         assert len(shown) <= svg.LONGEST
         assert shown in Outline(drawing).words
-
-
-# Figures
-
-
-def test_figures_take_the_colours_and_the_font_of_the_page() -> None:
-    found = drawings(page_of(measured()))
-    assert len(found) == 3
-    for drawing in found:
-        assert re.match(r'<svg [^>]*role="img" aria-labelledby="(r1-chart\d)-title"', drawing)
-        assert re.search(r'<title id="r1-chart\d-title">\w[^<]{30,}</title>', drawing)
-        assert not re.search(r"#[0-9a-f]{6}\b|font-family|<style|<!--|metadata", drawing)
-        assert "currentColor" in drawing
-        assert 'width="' not in drawing[: drawing.index(">")]
-        assert len(drawing) < 60_000
-
-
-def test_the_same_record_gives_the_same_page() -> None:
-    assert page_of(measured()) == page_of(measured())
-
-
-def plotted(record: Record) -> dict[str, Figure]:
-    """The figures of a record by title, as matplotlib has them."""
-    found = {}
-    for chart in render(record).charts:
-        draw = chart.draw.args[0]  # type: ignore[attr-defined]
-        found[chart.title] = Figure()
-        draw(found[chart.title])
-    return found
-
-
-def points(figure: Figure) -> list[tuple[float, float]]:
-    lines = figure.axes[0].lines
-    return [
-        (line.get_xdata()[0], line.get_ydata()[0]) for line in lines if len(line.get_xdata()) == 1
-    ]
-
-
-def labels(figure: Figure) -> list[str]:
-    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-
-
-def test_speedups_are_drawn_as_the_table_has_them() -> None:
-    record = measured()
-    summaries = summarise(record.generations, DECODERS, ["lossy"])
-    figure = plotted(record)["Speedup by task"]
-    [axes] = figure.axes
-    drawn = [s.speedup for s in summaries if s.speedup]
-    assert len(drawn) == 12
-    assert [x for x, _ in points(figure)] == [estimate.value for estimate in drawn]
-    ends = [tuple(line.get_xdata()) for line in axes.lines[1:] if len(line.get_xdata()) == 2]
-    assert ends == [(estimate.low, estimate.high) for estimate in drawn]
-    assert list(axes.lines[0].get_xdata()) == [1, 1]
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["chat", "code", "all"]
-    assert labels(figure) == [
-        "a",
-        "lossy (lossy by design)",
-        "transformers-x",
-        "wrong (not lossless)",
-    ]
-
-
-def test_what_is_no_result_is_grey_hollow_and_says_why() -> None:
-    record = measured()
-    figure = plotted(record)["Speedup by task"]
-    [axes] = figure.axes
-    marks = [line for line in axes.lines if len(line.get_xdata()) == 1]
-    summaries = [s for s in summarise(record.generations, DECODERS, ["lossy"]) if s.speedup]
-    for mark, summary in zip(marks, summaries, strict=True):
-        grey = mark.get_color() == svg.QUIET and mark.get_markerfacecolor() == svg.GROUND
-        assert grey == (summary.decoder in ("lossy", "wrong"))
-    said = [text.get_text() for text in axes.texts]
-    assert said == ["lossy by design", "not lossless"] * 3
-    captions = [chart.caption for chart in render(record).charts]
-    assert [HOLLOW in caption for caption in captions] == [True, False, True]
-    good = made([timed(), timed(prompt="p2")])
-    assert not any(HOLLOW in chart.caption for chart in render(good).charts)
-
-
-def test_a_decoder_that_is_wrong_on_one_task_keeps_its_colour_on_the_other() -> None:
-    rows = [timed(), timed(task="code", tokens=(1, 2, 3, 9), fault="far")]
-    figure = plotted(made(rows, decoders=["a"]))["Speedup by task"]
-    marks = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1]
-    assert [mark.get_color() for mark in marks] == [svg.SERIES[0], svg.QUIET, svg.QUIET]
-    assert labels(figure) == ["a"]
-
-
-def test_the_histogram_counts_the_rounds_of_each_decoder() -> None:
-    rows = [
-        row("a", drafted=[3, 3, 3], accepted=[3, 0, 0]),
-        row("a", prompt="p2", drafted=[3], accepted=[1]),
-        row("b", drafted=[40, 40], accepted=[0, 40]),
-        row("c"),  # does not tell
-        row("b", prompt="p3", drafted=[1], accepted=[1], error="cut off"),
-    ]
-    figure = plotted(made(rows, decoders=["a", "b", "c"]))["Accepted drafts of a round"]
-    assert [axes.get_title() for axes in figure.axes] == ["a", "b (not lossless)"]
-    heights = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]
-    assert heights[0] == pytest.approx([0.5, 0.25, 0, 0.25] + [0] * 13)
-    assert heights[1] == pytest.approx([0.5] + [0] * 15 + [0.5])
-    assert figure.axes[1].get_xticklabels()[-1].get_text() == "16+"
-
-
-def test_predicted_against_measured_are_the_costs_of_the_table() -> None:
-    record = measured()
-    found = [of for of in costs(record.generations, DECODERS) if of.task != "all"]
-    figure = plotted(record)["Predicted and measured speedup"]
-    assert len(found) == 6
-    expected = [(of.ideal.value, of.ideal.value * of.share.value) for of in found]
-    assert points(figure) == expected
-    of_a = [s.speedup for s in summarise(record.generations, ["a"]) if s.task == "chat"]
-    assert expected[0][1] == pytest.approx(of_a[0].value if of_a[0] else 0)
-    (diagonal,) = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
-    assert list(diagonal.get_xdata()) == list(diagonal.get_ydata())
-    wanted = ["a", "lossy (lossy by design)", "wrong (not lossless)", "chat", "code"]
-    assert labels(figure) == wanted
-
-
-def test_figures_without_data_are_left_out() -> None:
-    assert [chart.title for chart in render(made([row()])).charts] == ["Speedup by task"]
-    assert render(made([row(error="no memory")])).charts == []
-
-
-def test_more_decoders_than_colours_look_different() -> None:
-    names = [f"d{number}" for number in range(20)]
-    found = plotted(made([timed(decoder=name) for name in names], decoders=names))
-    marks = [line for line in found["Speedup by task"].axes[0].lines if len(line.get_xdata()) == 1]
-    assert len({(mark.get_color(), mark.get_marker()) for mark in marks}) == 20
-
-
-# Where outputs differ
-
-
-def differing(**changes: Any) -> GenerationRow:
-    given: dict[str, Any] = {
-        "plain_tokens": range(100, 150),
-        "tokens": [*range(100, 110), 7, *range(111, 150)],
-        "plain_finish_reason": "length",
-        "finish_reason": "length",
-        "fault": "token 10 is 7 (logit gap 1.5)",
-    }
-    return row(**given | changes)
-
-
-def test_a_difference_is_shown_from_where_it_begins() -> None:
-    [found] = differences([differing(repeat=1), row(prompt="same")], ["a"])
-    [one] = found.listed
-    assert (one.kind, one.where, one.prefix) == ("FAIL", "chat, p1, repeat 2", 10)
-    assert one.plain == [*map(str, range(110, 110 + SHOWN)), "..."]
-    assert one.speculative == ["7", *map(str, range(111, 110 + SHOWN)), "..."]
-    assert one.words == "token 10 is 7 (logit gap 1.5)"
-    text = page_of(made([differing()]))
-    assert "10 ids in common" in text
-    assert "<mark>110</mark> 111 112" in text
-    assert "<mark>7</mark> 111 112" in text
-    assert text.count("<mark>") == 2
-
-
-def test_the_end_of_an_output_is_part_of_it() -> None:
-    short = differing(tokens=range(100, 110), finish_reason="eos", fault="stops early")
-    [found] = differences([short, differing(tokens=range(100, 150), identical=False)], ["a"])
-    assert found.listed[0].speculative == ["end (eos)"]
-    assert found.listed[1].prefix == 50
-    assert found.listed[1].plain == ["end (length)"]
-
-
-@pytest.mark.parametrize(
-    ("found", "lossy", "kind", "words"),
-    [
-        (differing(), False, "FAIL", "token 10 is 7 (logit gap 1.5)"),
-        (differing(), True, "LOSSY", "token 10 is 7 (logit gap 1.5)"),
-        (differing(fault="", near_tie="1e-6 apart"), False, "near tie", "1e-6 apart"),
-        (differing(fault=""), False, "FAIL", "the outputs differ"),
-        (differing(fault="", error="plain is off"), False, "ERROR", "plain is off"),
-        (differing(identical=True), False, "FAIL", "token 10 is 7 (logit gap 1.5)"),
-    ],
-)
-def test_the_record_has_the_word(found: GenerationRow, lossy: bool, kind: str, words: str) -> None:
-    [of_a] = differences([found], ["a"], ["a"] if lossy else [])
-    assert [(one.kind, one.words) for one in of_a.listed] == [(kind, words)]
-
-
-def test_sampled_outputs_may_differ() -> None:
-    assert differences([differing(identical=None, fault="")], ["a"]) == []
-
-
-def test_of_very_many_the_first_are_shown_and_all_are_counted() -> None:
-    rows = [differing(prompt=f"p{number}") for number in range(MOST + 5)]
-    [found] = differences([*rows, differing(decoder="b")], ["a"])
-    assert (found.total, len(found.listed)) == (MOST + 5, MOST)
-    assert f"105 outputs not as plain decoding gives, the first {MOST} shown" in page_of(made(rows))
-
-
-def test_common_prefixes() -> None:
-    assert common_prefix([], [1]) == 0
-    assert common_prefix([1, 2, 3], [1, 2]) == 2
-    assert common_prefix([1, 2, 3], [1, 5, 3]) == 1
 
 
 # The command
