@@ -114,7 +114,7 @@ def test_wrong_ids_are_no_fault_of_the_end() -> None:
     assert verdict.status is Status.FAIL
     assert verdict.fault_class not in (None, FaultClass.END)
     verdict = stopping.stop(subject(last_token_in_both_arms(load("tiny"))), BUDGET)
-    assert (verdict.status, verdict.fault_class) == (Status.ERROR, None)
+    assert (verdict.status, verdict.fault_class) == (Status.ERROR, FaultClass.CONTRACT)
 
 
 def test_rows_that_are_right_alone_are_no_fault_of_the_end() -> None:

@@ -16,7 +16,7 @@ from decoders import Wrong, answered
 
 from harness.checks import greedy, smoke, stopping
 from harness.checks.budget import Budget
-from harness.checks.subject import Subject, malformed
+from harness.checks.subject import Subject, malformed, wrong_logprobs
 from harness.contract import Completion, Request, Round
 from harness.models import load_pair
 from harness.verdict import Status, Verdict
@@ -52,24 +52,35 @@ def completion(tokens: Any = (), **fields: Any) -> Completion:
         (completion(finish_reason="eof"), "finish_reason is 'eof'"),
         (completion(finish_reason=None), "finish_reason is None"),
         (completion(logprobs=[-1, -2], rounds=[(4, 2)]), "rounds are not a list of Round"),
-        (completion(logprobs=None), "not one for every token"),
-        (completion(logprobs=[-1.0]), "not one for every token"),
-        (completion(logprobs=[-1.0, float("nan")]), "above 0 or not a number"),
-        (completion(logprobs=[-1.0, 0.5]), "above 0 or not a number"),
-        (completion(logprobs=[-1.0, math.inf]), "above 0 or not a number"),
         (completion(logprobs=[-1.0, -2.0], metrics={"tokens": 2}), "metrics are a dict"),
-        (completion(logprobs=[-1.0, None]), "above 0 or not a number"),
     ],
 )
 def test_a_malformed_completion_is_described(answer: Any, words: str) -> None:
+    assert words in malformed(answer, 8)
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "words"),
+    [
+        (None, "not one for every token"),
+        ([-1.0], "not one for every token"),
+        ([-1.0, float("nan")], "above 0 or not a number"),
+        ([-1.0, 0.5], "above 0 or not a number"),
+        ([-1.0, math.inf], "above 0 or not a number"),
+        ([-1.0, None], "above 0 or not a number"),
+    ],
+)
+def test_malformed_log_probabilities_are_described(logprobs: Any, words: str) -> None:
     request = Request(prompt=(1,), max_new_tokens=2, logprobs=True)
-    assert words in malformed(request, answer, 8)
+    assert words in wrong_logprobs(request, completion(logprobs=logprobs))
 
 
 def test_a_good_completion_is_not() -> None:
     good = completion(logprobs=[-1.0, 0.0], rounds=[Round(4, 1)])
-    assert malformed(Request(prompt=(1,), max_new_tokens=2, logprobs=True), good, 8) == ""
-    assert malformed(Request(prompt=(1,), max_new_tokens=2), completion(), 8) == ""
+    assert malformed(good, 8) == ""
+    asked = Request(prompt=(1,), max_new_tokens=2, logprobs=True)
+    assert wrong_logprobs(asked, good) == ""
+    assert wrong_logprobs(Request(prompt=(1,), max_new_tokens=2), completion()) == ""
 
 
 @pytest.mark.parametrize(

@@ -103,5 +103,7 @@ def verdict_on(subject: Subject, name: str, found: Wrong) -> Verdict:
     plain = replace(found.request, speculate=False)
     if (own := wrong(subject, plain, subject.ask_one(plain))) and own.kind == found.kind:
         message = f"{found.says}; its own plain decoding is wrong too: speculation is not to blame"
-        return replace(verdict, status=Status.ERROR, message=message, fault_class=None)
+        return replace(
+            verdict, status=Status.ERROR, message=message, fault_class=FaultClass.CONTRACT
+        )
     return verdict

@@ -163,7 +163,7 @@ def tables(subject: Subject, budget: Budget) -> Verdict:
             except Exception as error:  # a stranger's rule may raise anything
                 smallest.update(seen)
                 raise _Broken(f"the rule raised {type(error).__name__}: {error}") from None
-            if problem := malformed(request, completion, len(p[0])):
+            if problem := malformed(completion, len(p[0])):
                 smallest.update(seen)
                 raise _Broken(f"malformed output: {problem}")
             return completion

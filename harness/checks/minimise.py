@@ -22,6 +22,15 @@ Found = TypeVar("Found")
 TRIES = 60
 SECONDS = 60.0  # of tries on a slow decoder
 CALLS_ANEW = 400  # of programs whose calls spoil each other
+REPRODUCED = "reproduced"  # of evidence: False where a failure did not come again
+
+
+def may_be_blamed(verdict: Verdict) -> bool:
+    """Whether asking again, with something left out, can tell what a FAIL needs to show.
+
+    Not where it did not come again when asked in full: it comes by chance.
+    """
+    return verdict.status is Status.FAIL and verdict.evidence.get(REPRODUCED, True)
 
 
 def smallest(
@@ -76,7 +85,9 @@ def in_short(
             verdict,
             message=f"{verdict.message} (not again when asked again)",
             likely_fault="",  # what is asked once more to tell it may come out right by chance
-            fault_class=None,
+            # A seed that does not repeat is that very fault.
+            fault_class=kind if (kind := verdict.fault_class) is FaultClass.RANDOMNESS else None,
+            evidence=verdict.evidence | {REPRODUCED: False},
             repro=program(subject, calls[-MOST_IN_REPRO:]),
         )
     verdict = replace(judge(anew, found), repro=program(subject, fewest))
@@ -101,9 +112,11 @@ def in_short(
     promised_to_both = verdict.fault_class is FaultClass.RANDOMNESS  # a seed repeats in either arm
     if verdict.status is Status.FAIL and not (last.requests[0].speculate or promised_to_both):
         message = f"{verdict.message}; this is plain decoding: speculation is not to blame"
-        return replace(verdict, status=Status.ERROR, message=message, fault_class=None)
+        return replace(
+            verdict, status=Status.ERROR, message=message, fault_class=FaultClass.CONTRACT
+        )
     needed, kind = only_with(last.requests[0])
-    if kind and verdict.status is Status.FAIL and verdict.fault_class is not FaultClass.END:
+    if kind and verdict.fault_class not in (FaultClass.END, FaultClass.CONTRACT):
         likely = f"it takes {' and '.join(needed)} to show it"
         verdict = replace(verdict, likely_fault=likely, fault_class=kind)
     return verdict

@@ -97,6 +97,7 @@ SETTINGS: Mapping[str, Setting] = {
             f"min_new_tokens {least}": Sampling(temperature=1.0, min_new_tokens=least)
             for least in (0, 2)
         },
+        FaultClass.END,
         eos=(2,),
     ),
 }

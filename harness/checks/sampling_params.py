@@ -14,8 +14,9 @@ import msgspec
 from harness import oracle
 from harness.checks import greedy
 from harness.checks.budget import Budget
+from harness.checks.minimise import may_be_blamed
 from harness.checks.prompts import random_prompt, repetitive_prompt
-from harness.checks.subject import Subject, check, repro
+from harness.checks.subject import Refused, Subject, check, only_without_speculation, repro
 from harness.checks.toy_grammars import alphabet, alternating, ending
 from harness.contract import Request, Sampling
 from harness.models import ModelPair
@@ -47,18 +48,30 @@ def _length(k: int) -> int:
 
 
 def _judge_all(
-    subject: Subject, name: str, requests: Sequence[Request], ruled_out: str, likely_fault: str
+    subject: Subject,
+    name: str,
+    requests: Sequence[Request],
+    ruled_out: str,
+    likely_fault: str,
+    kind: FaultClass = FaultClass.PROCESSORS,
 ) -> Verdict:
-    """Judge greedy requests; ``likely_fault`` is what a FAIL may be put down to."""
-    verdict = greedy.judge_all(subject, name, requests, ruled_out)
-    return _blamed(subject, verdict, requests, likely_fault)
+    """Judge greedy requests; ``likely_fault``, of a kind, is what a FAIL may be put down to."""
+    try:
+        verdict = greedy.judge_all(subject, name, requests, ruled_out)
+    except Refused as error:
+        return only_without_speculation(subject, name, error, kind)
+    return _blamed(subject, verdict, requests, likely_fault, kind)
 
 
 def _blamed(
-    subject: Subject, verdict: Verdict, requests: Sequence[Request], likely_fault: str
+    subject: Subject,
+    verdict: Verdict,
+    requests: Sequence[Request],
+    likely_fault: str,
+    kind: FaultClass = FaultClass.PROCESSORS,
 ) -> Verdict:
     """A FAIL put down to the processors, if the same requests and others are right without any."""
-    if verdict.status is not Status.FAIL:
+    if not may_be_blamed(verdict):
         return verdict
     others = [
         msgspec.structs.replace(requests[-1], prompt=random_prompt(subject.pair, n, n))
@@ -72,9 +85,7 @@ def _blamed(
         asked.append(bare)
         if greedy.problem_of(subject.pair, bare, subject.ask_one(bare))[0]:
             return verdict
-    return msgspec.structs.replace(
-        verdict, likely_fault=likely_fault, fault_class=FaultClass.PROCESSORS
-    )
+    return msgspec.structs.replace(verdict, likely_fault=likely_fault, fault_class=kind)
 
 
 @check("sampling_params.penalties", "greedy", "penalties")
@@ -208,6 +219,7 @@ def min_new_tokens(subject: Subject, budget: Budget) -> Verdict:
         requests,
         f"EOS forbidden for one token more or less than asked, at the first {k + 3} offsets",
         "min_new_tokens is counted wrongly in verified rows",
+        FaultClass.END,
     )
 
 

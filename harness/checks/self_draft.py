@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from harness.checks.acceptance import beta_and_gap, evidence_of, seed_of, slack_of, wrong_counts
 from harness.checks.budget import Budget
@@ -20,7 +21,7 @@ from harness.contract import Request, Sampling
 from harness.models import ModelPair
 from harness.stats.acceptance import AcceptanceTest
 from harness.stats.trials import Trials
-from harness.verdict import Status, Unsupported, Verdict
+from harness.verdict import FaultClass, Status, Unsupported, Verdict
 from reference_impl.cache import sliding_window
 
 WARM = Sampling(temperature=1.0)
@@ -29,7 +30,10 @@ WARM = Sampling(temperature=1.0)
 @check("acceptance.self_draft_positions", "rounds", "model_draft")
 def accepts_all_by_position(subject: Subject, budget: Budget) -> Verdict:
     """The same where positions are absolute: a draft that is told other ones says other things."""
-    return _accepts_all(subject, budget, "acceptance.self_draft_positions")
+    verdict = _accepts_all(subject, budget, "acceptance.self_draft_positions")
+    if verdict.fault_class is not FaultClass.SPEED:
+        return verdict
+    return replace(verdict, fault_class=FaultClass.POSITIONS)  # what differs from the other check
 
 
 @check("acceptance.self_draft", "rounds", "model_draft")

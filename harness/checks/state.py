@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from harness.checks import greedy
 from harness.checks.budget import Budget
+from harness.checks.minimise import may_be_blamed
 from harness.checks.prompts import random_prompt, repetitive_prompt
 from harness.checks.subject import Refused, Subject, check
 from harness.contract import Request
@@ -58,7 +59,7 @@ def window(subject: Subject, budget: Budget) -> Verdict:
         f"any differing token of texts that reach the window of {size} in any place of a block",
         together=True,
     )
-    if verdict.status is not Status.FAIL or verdict.fault_class is FaultClass.CACHE:
+    if not may_be_blamed(verdict) or verdict.fault_class is FaultClass.CACHE:
         return verdict
     if greedy.judge_all(subject, name, within, "", together=True).status is Status.FAIL:
         return verdict

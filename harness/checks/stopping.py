@@ -17,9 +17,16 @@ from harness import oracle
 from harness.checks import greedy
 from harness.checks.budget import Budget
 from harness.checks.diagnosis import place_of
+from harness.checks.minimise import may_be_blamed
 from harness.checks.prompts import looping_prompt, random_prompt
-from harness.checks.reproduce import Call, repro
-from harness.checks.subject import NOTHING_TO_ASK, Refused, Subject, check
+from harness.checks.reproduce import Call
+from harness.checks.subject import (
+    NOTHING_TO_ASK,
+    Refused,
+    Subject,
+    check,
+    only_without_speculation,
+)
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.verdict import FaultClass, Status, Unsupported, Verdict
@@ -180,7 +187,7 @@ def _judge(
         try:
             answers = subject.make(calls[-1])
         except Refused as error:
-            return _crashed(subject, name, error, kind)
+            return only_without_speculation(subject, name, error, kind)
         for case, completion in zip(batch, answers, strict=True):
             verdict = _verdict(subject, name, case, completion)
             if verdict is not None:
@@ -213,10 +220,8 @@ def _verdict(subject: Subject, name: str, case: Case, completion: Completion) ->
 
 def _blamed(subject: Subject, case: Case, verdict: Verdict, kind: FaultClass) -> Verdict:
     """Name the end as what is wrong, or the full context, if the request is right without it."""
-    if verdict.status is not Status.FAIL or verdict.fault_class in (
-        FaultClass.BATCH,
-        FaultClass.CACHE,
-    ):
+    told = (FaultClass.BATCH, FaultClass.CACHE)
+    if not may_be_blamed(verdict) or verdict.fault_class in told:
         return verdict
     if "position" in verdict.evidence:
         bare = case.but(eos=(), stop=(), sampling=Sampling()).request
@@ -227,25 +232,6 @@ def _blamed(subject: Subject, case: Case, verdict: Verdict, kind: FaultClass) ->
     elif kind is FaultClass.EDGE:
         return verdict
     return msgspec.structs.replace(verdict, fault_class=kind, likely_fault="")
-
-
-def _crashed(subject: Subject, name: str, error: Refused, kind: FaultClass) -> Verdict:
-    """FAIL where plain decoding answers a request that speculation does not; else raise again."""
-    if len(error.requests) > 1 or "plain" not in subject.decoder.capabilities:
-        raise error
-    plain = msgspec.structs.replace(error.requests[0], speculate=False)
-    try:
-        answer = subject.ask_one(plain)
-    except Refused:
-        raise error from None
-    return Verdict(
-        check=name,
-        status=Status.FAIL,
-        message=f"{error}; without speculation it answers",
-        fault_class=kind,
-        evidence={"plain_tokens": answer.tokens},
-        repro=repro(subject, error.requests),
-    )
 
 
 def role_of_last(completion: Completion) -> str:

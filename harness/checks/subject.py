@@ -92,8 +92,10 @@ class Subject:
         if problem := disordered(requests, completions):
             raise Malformed(problem, requests)
         for request, completion in zip(requests, completions, strict=True):
-            if problem := malformed(request, completion, self.pair.vocab_size):
+            if problem := malformed(completion, self.pair.vocab_size):
                 raise Malformed(f"malformed output: {problem}", [request])
+            if problem := wrong_logprobs(request, completion):
+                raise Malformed(f"malformed output: {problem}", [request], FaultClass.LOGPROBS)
         return completions
 
     def stream(self, request: Request, most: int | None = None) -> list[list[int]]:
@@ -152,11 +154,41 @@ class Refused(Exception):
         self.requests = requests
 
 
+def only_without_speculation(
+    subject: Subject, name: str, error: Refused, kind: FaultClass
+) -> Verdict:
+    """FAIL where plain decoding answers a request that speculation does not; else raise again."""
+    if len(error.requests) > 1 or "plain" not in subject.decoder.capabilities:
+        raise error
+    plain = msgspec.structs.replace(error.requests[0], speculate=False)
+    try:
+        answer = subject.ask_one(plain)
+    except Refused:
+        raise error from None
+    return Verdict(
+        check=name,
+        status=Status.FAIL,
+        message=f"{error}; without speculation it answers",
+        fault_class=kind,
+        evidence={"plain_tokens": answer.tokens},
+        repro=repro(subject, error.requests),
+    )
+
+
 class Malformed(Refused):
     """Requests whose answer is not in the contract's form."""
 
+    def __init__(
+        self,
+        problem: str,
+        requests: Sequence[Request],
+        kind: FaultClass = FaultClass.CONTRACT,
+    ) -> None:
+        super().__init__(problem, requests)
+        self.kind = kind
 
-def malformed(request: Request, completion: Completion, vocab: int) -> str:
+
+def malformed(completion: Completion, vocab: int) -> str:
     """What is wrong with the form of a completion, empty if nothing is."""
     if not isinstance(completion, Completion):
         return f"a completion is a {type(completion).__name__}"
@@ -168,19 +200,25 @@ def malformed(request: Request, completion: Completion, vocab: int) -> str:
         return problem
     if completion.finish_reason not in ("eos", "stop", "length"):
         return f"finish_reason is {completion.finish_reason!r}"
-    if request.logprobs:
-        values = completion.logprobs
-        if values is None or len(values) != len(completion.tokens):
-            return "logprobs were asked for, and there is not one for every token"
-        for value in values:
-            # An impossible token that says so, by -inf, is the business of other checks.
-            if not isinstance(value, (int, float)) or not value <= 1e-4:  # which NaN is not either
-                return f"log probability {value!r} is above 0 or not a number"
     rounds = completion.rounds
     if rounds is not None and not all(isinstance(entry, Round) for entry in rounds):
         return "rounds are not a list of Round"
     if completion.metrics is not None and not isinstance(completion.metrics, Metrics):
         return f"metrics are a {type(completion.metrics).__name__}, not Metrics"
+    return ""
+
+
+def wrong_logprobs(request: Request, completion: Completion) -> str:
+    """What is wrong with the form of the log probabilities, empty if nothing is."""
+    if not request.logprobs:
+        return ""
+    values = completion.logprobs
+    if values is None or len(values) != len(completion.tokens):
+        return "logprobs were asked for, and there is not one for every token"
+    for value in values:
+        # An impossible token that says so, by -inf, is the business of other checks.
+        if not isinstance(value, (int, float)) or not value <= 1e-4:  # which NaN is not either
+            return f"log probability {value!r} is above 0 or not a number"
     return ""
 
 
@@ -239,9 +277,12 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
                     check=name,
                     status=Status.ERROR,
                     message=str(error),
-                    fault_class=FaultClass.CONTRACT if isinstance(error, Malformed) else None,
+                    fault_class=error.kind if isinstance(error, Malformed) else None,
                     repro=repro(subject, error.requests[:MOST_IN_REPRO]),
                 )
+            if verdict.status is Status.ERROR and verdict.fault_class is None:
+                # An answer came, and the oracle does not describe what gave it.
+                verdict = msgspec.structs.replace(verdict, fault_class=FaultClass.CONTRACT)
             if verdict.status in (Status.FAIL, Status.ERROR) and not verdict.repro:
                 again = rerun(subject, run, *args, **kwargs)
                 verdict = msgspec.structs.replace(verdict, repro=again)
