@@ -5,11 +5,13 @@ Importable as ``decoders:name`` where this directory is on the path, as under py
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
+import torch
 
 from harness.adapters import load_decoder
 from harness.adapters.reference import EngineDecoder, PageDecoder, engine
@@ -219,6 +221,15 @@ def draft_alone(pair: ModelPair) -> Wrong:
     """The draft decodes, in both arms."""
     swapped = dataclasses.replace(pair, target=pair.draft, draft=pair.target)
     return Wrong(swapped, asked(), plain=True)
+
+
+def wrong_theta(pair: ModelPair) -> Wrong:
+    """A target converted with another base of its rotary frequencies, in both arms."""
+    target = copy.deepcopy(pair.target)
+    rotary: Any = target.get_submodule("model.rotary_emb")
+    number = rotary.inv_freq.numel()
+    rotary.inv_freq = 1e5 ** -(torch.arange(number) / number)
+    return Wrong(dataclasses.replace(pair, target=target), asked(), plain=True)
 
 
 def cannot_be_built(pair: ModelPair) -> Wrong:

@@ -91,6 +91,7 @@ CASES: list[tuple[str, Check, str, Status, str]] = [
     ("last_token_in_both_arms", smoke.wired, "tiny", ERROR, "wrong model or adapter?"),
     ("draft_alone", joint, "micro-bad", ERROR, "speculation is not to blame"),
     ("draft_alone", smoke.wired, "tiny-bad", ERROR, "wrong model or adapter?"),
+    ("wrong_theta", smoke.wired, "tiny", ERROR, "wrong model or adapter?"),
     ("without_eos", stopping.eos, "tiny", FAIL, "for no reason"),
     ("always_length", stopping.eos, "tiny", FAIL, "'length', expected 'eos'"),
     ("longer", greedy.identity, "tiny", FAIL, "output goes on after length at token 1 of 2"),

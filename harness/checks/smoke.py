@@ -10,6 +10,7 @@ from harness.contract import CAPABILITIES, Completion, Request, Sampling
 from harness.verdict import Status, Verdict
 
 _NAME = "smoke.wired"
+LONG = 48  # ids of the prompt
 
 
 def _error(subject: Subject, request: Request, message: str) -> Verdict:
@@ -23,9 +24,9 @@ def wired(subject: Subject, budget: Budget) -> Verdict:
     """Known capabilities, well-formed completions, the right model behind the plain arm."""
     unknown = set(subject.decoder.capabilities) - set(CAPABILITIES)
     sampling = Sampling(temperature=0 if "greedy" in subject.decoder.capabilities else 1)
-    request = Request(
-        prompt=random_prompt(subject.pair, 5, budget.seed), max_new_tokens=8, sampling=sampling
-    )
+    # Long enough for wrong rotary frequencies to show, which move near tokens little.
+    prompt = random_prompt(subject.pair, min(LONG, subject.pair.context_length // 2), budget.seed)
+    request = Request(prompt=prompt, max_new_tokens=8, sampling=sampling)
     if unknown:
         known = ", ".join(CAPABILITIES)
         return _error(
