@@ -19,6 +19,7 @@ from harness.verdict import Verdict
 
 SCHEMA = 1
 PARTS = ("prompt", "draft", "verify")  # of a generation's time, where the decoder tells them
+COUNTS = ("tokens", "target_calls", "drafted", "accepted")  # that a decoder tells of an answer
 
 
 class PairInfo(msgspec.Struct, frozen=True):
@@ -61,7 +62,8 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True, tag="verdict", tag_f
 class GenerationRow(msgspec.Struct, frozen=True, kw_only=True, tag="generation", tag_field="kind"):
     """One prompt decoded plainly and speculatively by one decoder, one after the other.
 
-    Seconds are the harness's own clock around ``generate``; tokens are counted by the harness.
+    Seconds are the harness's own clock around ``generate``; tokens are counted by the harness. The
+    first token is timed by the same clock in a short stream of its own, after both arms.
     """
 
     decoder: str
@@ -80,6 +82,12 @@ class GenerationRow(msgspec.Struct, frozen=True, kw_only=True, tag="generation",
     accepted: list[int] | None = None
     plain_parts: dict[str, float] = {}  # seconds of prompt, draft and verify, where it tells
     parts: dict[str, float] = {}
+    plain_counts: dict[str, int] = {}  # of ``COUNTS``, as the decoder tells them
+    counts: dict[str, int] = {}
+    plain_first_seconds: float | None = None  # to the first token, where the decoder streams
+    first_seconds: float | None = None
+    plain_peak_bytes: int | None = None  # allocated on a CUDA device, the models included
+    peak_bytes: int | None = None
     identical: bool | None = None  # ids of both arms; None where sampled
     near_tie: str = ""  # why a divergence is not a fault, if it is not
     fault: str = ""  # where and by how much the outputs differ, if it is

@@ -11,13 +11,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
+from harness.bench.probes import PeakMemory, first_seconds
 from harness.bench.workload import Prompt
 from harness.checks.greedy import wrong_end
 from harness.contract import Completion, Decoder, FinishReason, Metrics, Request, Round, Sampling
-from harness.record import PARTS, GenerationRow
+from harness.record import COUNTS, PARTS, GenerationRow
 
 Judge = Callable[[Request, Completion], tuple[str, dict[str, Any]]]
 """What is wrong with a greedy completion, and the evidence: ``checks.greedy.problem_of`` a pair."""
@@ -58,7 +59,10 @@ class Outcome:
     finish_reason: str = ""
     rounds: list[Round] | None = None
     parts: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     error: str = ""
+    peak_bytes: int | None = None
+    first_seconds: float | None = None
 
     def completion(self) -> Completion:
         """The outcome as a check takes it."""
@@ -102,6 +106,7 @@ def measure(
     settings: Settings,
     judge: Judge,
     synchronise: Callable[[], None] = lambda: None,
+    memory: PeakMemory | None = None,
 ) -> Iterator[GenerationRow]:
     """Run the trials, one row each; a decoder that fails gives a row that says so.
 
@@ -114,20 +119,35 @@ def measure(
         Asked where greedy outputs differ: which of them is the target's?
     synchronise : callable
         Waits for the device, before the clock is read.
+    memory : PeakMemory, optional
+        Where the device tells how much of it was used.
     """
+
+    def first_token(trial: Trial, arm: Arm) -> float | None:
+        # One block and a token: a stream that cannot be cancelled is soon at its end.
+        few = settings.draft_tokens + 2
+        request = make_request(decoders[trial.decoder], trial, settings, arm, few)
+        return first_seconds(decoders[trial.decoder], request, synchronise)
+
     for trial in {trial.decoder: trial for trial in trials}.values():
         for arm in ARMS:  # its failures show again when they count
             request = make_request(decoders[trial.decoder], trial, settings, arm, WARM_UP_TOKENS)
             run_arm(decoders[trial.decoder], request, settings, synchronise)
+            first_token(trial, arm)
     for trial in trials:
         decoder = decoders[trial.decoder]
         second: Arm = "speculative" if trial.first == "plain" else "plain"
         outcomes = {
             arm: run_arm(
-                decoder, make_request(decoder, trial, settings, arm), settings, synchronise
+                decoder, make_request(decoder, trial, settings, arm), settings, synchronise, memory
             )
             for arm in (trial.first, second)
         }
+        # After both, so that nothing comes between the two calls that are compared.
+        for arm in (trial.first, second):
+            if not outcomes[arm].error:
+                found = first_token(trial, arm)
+                outcomes[arm] = replace(outcomes[arm], first_seconds=found)
         request = make_request(decoder, trial, settings, "speculative")
         yield make_row(trial, request, outcomes["plain"], outcomes["speculative"], judge)
 
@@ -151,16 +171,23 @@ def make_request(
 
 
 def run_arm(
-    decoder: Decoder, request: Request, settings: Settings, synchronise: Callable[[], None]
+    decoder: Decoder,
+    request: Request,
+    settings: Settings,
+    synchronise: Callable[[], None],
+    memory: PeakMemory | None = None,
 ) -> Outcome:
     """Time one ``generate`` and check the form of its answer."""
     try:
+        if memory:
+            memory.reset()
         synchronise()
         started = time.perf_counter()
         answers = decoder.generate([request])
         synchronise()
         seconds = time.perf_counter() - started
-        return _checked(answers, seconds, settings.vocab_size)
+        peak = memory.read() if memory else None
+        return replace(_checked(answers, seconds, settings.vocab_size), peak_bytes=peak)
     except Exception as error:  # whatever a stranger's decoder raises
         reason = (str(error).strip() or "no message").splitlines()[0]
         return Outcome(error=f"{type(error).__name__}: {reason}")
@@ -179,14 +206,22 @@ def _checked(answers: Sequence[Completion], seconds: float, vocab_size: int) -> 
         error = f"token id {outside[0]} is outside the vocabulary 0..{vocab_size - 1}"
     elif any(not 0 <= r.accepted <= r.drafted for r in rounds or []):
         error = "a round accepts more tokens than it drafted"
-    reason, parts = str(answer.finish_reason), _parts(answer.metrics)
-    return Outcome(tokens, seconds, reason, rounds, parts, error)
+    reason, parts, counts = str(answer.finish_reason), _parts(answer.metrics), _counts(answer)
+    return Outcome(tokens, seconds, reason, rounds, parts, counts, error)
 
 
 def _parts(metrics: Metrics | None) -> dict[str, float]:
     """Seconds by part of the work, as far as the decoder tells."""
     told = {name: getattr(metrics, f"{name}_seconds", None) for name in PARTS}
     return {name: round(seconds, 7) for name, seconds in told.items() if seconds is not None}
+
+
+def _counts(answer: Completion) -> dict[str, int]:
+    """What the decoder counts, as far as it tells; every round is a target call."""
+    told = {name: getattr(answer.metrics, name, None) for name in COUNTS}
+    if told["target_calls"] is None and answer.rounds is not None:
+        told["target_calls"] = len(answer.rounds)
+    return {name: int(count) for name, count in told.items() if count is not None}
 
 
 def make_row(
@@ -231,6 +266,12 @@ def make_row(
         accepted=[r.accepted for r in rounds] if rounds is not None else None,
         plain_parts=plain.parts,
         parts=speculative.parts,
+        plain_counts=plain.counts,
+        counts=speculative.counts,
+        plain_first_seconds=plain.first_seconds,
+        first_seconds=speculative.first_seconds,
+        plain_peak_bytes=plain.peak_bytes,
+        peak_bytes=speculative.peak_bytes,
         identical=identical,
         near_tie=near_tie,
         fault=fault,
