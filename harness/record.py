@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -187,9 +187,19 @@ class Writer:
 
     def __init__(self, path: Path, header: Header) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("wb")
+        self._file: BinaryIO = path.open("wb")
         self._rows = 0
         self._write(header)
+
+    @classmethod
+    def behind(cls, path: Path, size: int, rows: int) -> Writer:
+        """Go on with a file after its first ``size`` bytes: a header, and so many rows."""
+        writer = cls.__new__(cls)
+        writer._file = path.open("r+b")
+        writer._file.truncate(size)
+        writer._file.seek(size)
+        writer._rows = rows
+        return writer
 
     def _write(self, row: Row) -> None:
         self._file.write(_encoder.encode(row) + b"\n")

@@ -286,6 +286,7 @@ def test_share_of_drafted_tokens_by_hand(b: float, k: int, share: float) -> None
     both = arms.TwoArms(
         Subject(engine(load("tiny")), load("tiny"), "x"), BUDGET, evidence.SETTINGS[FIRST]
     )
-    both.growth.rows, both.kept = 10, 10 * b
-    assert both.drafted_share(k) == pytest.approx(share)
-    assert math.isinf(both.needed(1e9))  # before the first batch nothing is known
+    both.reach.growth.rows, both.reach.kept = 10, 10 * b
+    assert both.reach.drafted_share(k) == pytest.approx(share)
+    both.reach.growth.rows = 0
+    assert math.isinf(both.reach.needed(1e9))  # before the first batch nothing is known

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.bench.estimate import Estimate, geometric_mean
 from harness.bench.summary import Losslessness, cost, judge, plain_cost, prompt_ratios, timeable
 from harness.record import GenerationRow
+from harness.verdict import Status
 
 BASELINE_PREFIX = "transformers-"
 
@@ -42,7 +43,10 @@ def baseline_of(decoders: Sequence[str]) -> str | None:
 
 
 def compare(
-    rows: Sequence[GenerationRow], decoders: Sequence[str], declared_lossy: Collection[str] = ()
+    rows: Sequence[GenerationRow],
+    decoders: Sequence[str],
+    declared_lossy: Collection[str] = (),
+    evidence: Mapping[str, Status] | None = None,
 ) -> list[Comparison]:
     """Every decoder on the prompts that it and the baseline were both timed on."""
     baseline = baseline_of(decoders)
@@ -67,7 +71,7 @@ def compare(
                 speculative=geometric_mean(prompt_ratios(shared, base, cost)),
                 same_text=sum(r.plain_tokens == plain[_key(r)].plain_tokens for r in shared),
                 total=len(shared),
-                losslessness=judge(ours, decoder in declared_lossy),
+                losslessness=judge(ours, decoder in declared_lossy, (evidence or {}).get(decoder)),
             )
         )
     return found

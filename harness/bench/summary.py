@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from harness.bench.estimate import Estimate, geometric_mean
-from harness.record import GenerationRow
+from harness.record import GenerationRow, VerdictRow
 from harness.verdict import Status
 
 ALL_TASKS = "all"
+EVIDENCE = "bench.evidence"  # the check that judges sampled outputs: ``harness.bench.gate``
 REPEATING = 0.2  # share of repeated 4-grams from which on text is called degenerate
 
 
@@ -27,7 +28,8 @@ class Losslessness:
     ----------
     status : Status
         PASS only if every output is identical, or differs first at a near tie. UNSUPPORTED for a
-        decoder that declares itself lossy: it claims nothing that could hold.
+        decoder that declares itself lossy: it claims nothing that could hold. Of sampled outputs
+        what the evidence of all of the decoder's tokens says.
     identical, near_ties, faults, errors, total : int
         Outputs, one a row.
     """
@@ -38,6 +40,12 @@ class Losslessness:
     faults: int
     errors: int
     total: int
+    sampled: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether some output is not the target's, declared or not."""
+        return bool(self.faults) or self.status is Status.FAIL
 
     @property
     def disqualifies(self) -> bool:
@@ -91,12 +99,22 @@ class Summary:
 
 
 def summarise(
-    rows: Sequence[GenerationRow], decoders: Sequence[str], declared_lossy: Collection[str] = ()
+    rows: Sequence[GenerationRow],
+    decoders: Sequence[str],
+    declared_lossy: Collection[str] = (),
+    evidence: Mapping[str, Status] | None = None,
 ) -> list[Summary]:
     """Every task and decoder, tasks in the order of the rows; then each decoder over all tasks."""
+    said = evidence or {}
     repeats = {id(row): repetition(row.plain_tokens) for row in rows}  # every row is in two groups
     return [
-        _summary(decoder, task, group, judge(group, decoder in declared_lossy), repeats)
+        _summary(
+            decoder,
+            task,
+            group,
+            judge(group, decoder in declared_lossy, said.get(decoder)),
+            repeats,
+        )
         for decoder, task, group in groups(rows, decoders)
     ]
 
@@ -186,14 +204,30 @@ def prompt_ratios(
     return [math.exp(math.fsum(values) / len(values)) for values in logs.values()]
 
 
-def judge(rows: Sequence[GenerationRow], declared_lossy: bool = False) -> Losslessness:
-    """Judge the very outputs that were timed."""
+def evidence_of(verdicts: Sequence[VerdictRow]) -> dict[str, Status]:
+    """By decoder, what its sampled outputs were found to be."""
+    return {r.decoder: r.verdict.status for r in verdicts if r.item.startswith(EVIDENCE)}
+
+
+def judge(
+    rows: Sequence[GenerationRow], declared_lossy: bool = False, evidence: Status | None = None
+) -> Losslessness:
+    """Judge the very outputs that were timed.
+
+    Parameters
+    ----------
+    evidence : Status, optional
+        Of sampled outputs, which no comparison of ids can judge; without it they are INCONCLUSIVE.
+    """
     kinds = [verdict_of(row) for row in rows]
     near_ties = sum(
         bool(row.near_tie) for row, kind in zip(rows, kinds, strict=True) if kind is Status.PASS
     )
     order = (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.PASS)
     status = next((kind for kind in order if kind in kinds), Status.INCONCLUSIVE)
+    sampled = any(row.identical is None and not row.error for row in rows)
+    if sampled and evidence and status is Status.INCONCLUSIVE:
+        status = evidence
     return Losslessness(
         status=Status.UNSUPPORTED if declared_lossy and status is not Status.ERROR else status,
         identical=kinds.count(Status.PASS) - near_ties,
@@ -201,6 +235,7 @@ def judge(rows: Sequence[GenerationRow], declared_lossy: bool = False) -> Lossle
         faults=kinds.count(Status.FAIL),
         errors=kinds.count(Status.ERROR),
         total=len(rows),
+        sampled=sampled,
     )
 
 

@@ -14,25 +14,16 @@ from harness.bench.tasks import TASKS
 from harness.bench.workload import load_workload
 from harness.checks.budget import LARGE, Budget
 from harness.checks.places import ROLE, places
+from harness.checks.reach import Reach
 from harness.checks.subject import Subject
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
 from harness.stats import experts
-from harness.stats.certificate import LEAK, OVER_ACCEPTANCE, Certificate, Growth
+from harness.stats.certificate import LEAK, OVER_ACCEPTANCE, Certificate
 from harness.stats.eprocess import Decision, EProcess
 from harness.stats.paired_bets import PairedBets
 from harness.stats.rows import Rows
 
-POWER = 0.99
-EFFECTS = (  # the first that the budget is enough for sets the number of tokens
-    "drafts are accepted with probability min(1, 1.1 p/q)",
-    "drafts are accepted with probability min(1, 1.5 p/q)",
-)
-EFFECTS_OF_ANY_DRAFT = (
-    "tokens follow p^1.05 / Z: another temperature",
-    "a share of 0.3 of the tokens is the likeliest one instead of a draw",
-)
-GROSS = "a share of 0.9 of the tokens comes from the draft, unverified"
 CONFIDENCE_ALPHA = 1e-3  # of the certificates
 NEW_TOKENS = 32
 TOKENS_PER_SAMPLE = 4  # of a budget that counts short generations
@@ -74,10 +65,8 @@ class TwoArms:
         self.plain = Arm(EProcess(named, q=True, alpha=self.alpha))
         self.between = PairedBets(len(self.plain.process.fixed))
         self.certificates = [Certificate(f, CONFIDENCE_ALPHA) for f in (LEAK, OVER_ACCEPTANCE)]
-        self.growth = Growth([e for e in experts.NAMED if "replayed" not in e.needs])
+        self.reach = Reach(self.speculative.process, self.knows_draft)
         self.batches = 0
-        self.effective = 0.0  # tokens, as many drafted ones as would say as much
-        self.kept = 0.0  # sum of the acceptance over the contexts of ``growth``
         self.off = 0.0  # largest distance of its log probabilities from the oracle's, in nats
 
     def run(self) -> None:
@@ -88,7 +77,8 @@ class TwoArms:
         if large:
             most = min(most, self.budget.large_tokens)
         while self.batches < 2 or (  # the second shows whether answers repeat
-            process.tokens < min(most, 2 * detected) and self.effective < self.needed(most)
+            process.tokens < min(most, 2 * detected)
+            and self.reach.effective < self.reach.needed(most)
         ):
             scores = [self._batch(speculate=False)] if self.has_plain else []
             scores.append(self._batch(speculate=True))
@@ -100,30 +90,6 @@ class TwoArms:
                 most = max(most, 2 * detected)  # to say what it is may take some more
                 if self.rejected and decision.settled:
                     return
-
-    def needed(self, most: float) -> float:
-        """Effective tokens after which the slightest effect that ``most`` can show has shown."""
-        if not self.batches:
-            return math.inf
-        says = [e.says for e in self.growth.experts]
-        for effect in (*EFFECTS, *EFFECTS_OF_ANY_DRAFT)[0 if self.knows_draft else len(EFFECTS) :]:
-            needed = self.growth.tokens_needed(says.index(effect), self.threshold, POWER)
-            if needed <= most:
-                return needed
-        return most
-
-    @property
-    def threshold(self) -> float:
-        """Log wealth at which any one expert decides."""
-        return -math.log(self.alpha) - float(self.speculative.process.log_weights.min())
-
-    def drafted_share(self, draft_tokens: int) -> float:
-        """Of the tokens of a right decoder, at this pair's mean acceptance b.
-
-        A round has 1 + b + ... + b^K tokens, and the last one is a bonus with probability b^K.
-        """
-        b, k = self.kept / max(1, self.growth.rows), draft_tokens
-        return 1 - b**k / sum(b**i for i in range(k + 1))
 
     def decision(self) -> Decision:
         """On the speculative arm, after slack."""
@@ -153,26 +119,6 @@ class TwoArms:
         This takes no slack, so it also finds what log probabilities of a wrong law would excuse.
         """
         return self.has_plain and self.between.decision(self.alpha)
-
-    @property
-    def says_something(self) -> bool:
-        """Whether at least a gross fault would have been found with probability ``POWER``.
-
-        One of acceptance, where the draft is known and not the target; else one that any draft
-        shows.
-        """
-        says = [e.says for e in self.growth.experts]
-        gross = self.growth.tokens_needed(says.index(GROSS), self.threshold, POWER)
-        if not self.knows_draft or gross == math.inf:
-            gross = self.growth.tokens_needed(
-                says.index(EFFECTS_OF_ANY_DRAFT[-1]), self.threshold, POWER
-            )
-        return gross <= self.effective
-
-    def visible(self) -> list[str]:
-        """Faults that would have been found with probability ``POWER``."""
-        found = self.growth.visible(int(self.effective), self.threshold, POWER)
-        return [e.says for e in found if self.knows_draft or "q" not in e.needs]
 
     def requests(self, speculate: bool) -> list[Request]:
         """One batch: every prompt, each with a seed of its own where the decoder takes one."""
@@ -225,12 +171,9 @@ class TwoArms:
             if speculate:
                 self._certify(rows)
                 if first and number % 8 == 0:
-                    self.growth.update(rows)
-                    self.kept += float(rows.kept().sum())
+                    self.reach.look(rows)
         if speculate:
-            # An expert on acceptance loses in a bonus token about what it wins in a drafted one.
-            share = 2 * self.drafted_share(requests[0].draft_tokens) - 1 if self.knows_draft else 1
-            self.effective += max(0.0, share) * sum(len(c.tokens) for c in completions)
+            self.reach.count(sum(len(c.tokens) for c in completions), requests[0].draft_tokens)
             self.batches += 1
         arm.earlier = [completion.tokens for completion in completions]
         return scores

@@ -11,10 +11,11 @@ import math
 from collections.abc import Mapping
 
 from harness.bench.tasks import TASKS
-from harness.checks.arms import CONFIDENCE_ALPHA, POWER, TwoArms
+from harness.checks.arms import CONFIDENCE_ALPHA, TwoArms
 from harness.checks.budget import Budget
 from harness.checks.naming import named
 from harness.checks.places import NAMES
+from harness.checks.reach import POWER
 from harness.checks.subject import Subject, check
 from harness.contract import Sampling
 from harness.stats.eprocess import Decision
@@ -99,9 +100,9 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
             likely_fault=likely,
             evidence=found,
         )
-    visible = arms.visible()
+    visible = arms.reach.visible()
     said = [str(c) for c in arms.certificates if arms.knows_draft and c.says_something]
-    if not arms.says_something:
+    if not arms.reach.says_something:
         return Verdict(
             check=NAME,
             status=Status.INCONCLUSIVE,

@@ -8,8 +8,17 @@ from collections.abc import Mapping, Sequence
 from harness.bench.comparison import Comparison, compare
 from harness.bench.costs import Costs, costs
 from harness.bench.estimate import Estimate
-from harness.bench.summary import ALL_TASKS, REPEATING, Losslessness, Summary, summarise, verdict_of
-from harness.record import GenerationRow, Header, Record
+from harness.bench.summary import (
+    ALL_TASKS,
+    EVIDENCE,
+    REPEATING,
+    Losslessness,
+    Summary,
+    evidence_of,
+    summarise,
+    verdict_of,
+)
+from harness.record import GenerationRow, Header, Record, VerdictRow
 from harness.report.charts import charts
 from harness.report.conformance import listed
 from harness.report.differences import differences
@@ -48,9 +57,11 @@ NEAR_TIES = (
 )
 COARSE = "{dtype} makes near ties common and excuses a lot: --dtype float32 judges more strictly"
 SAMPLED = (
-    "losslessness of sampled output is judged by pytest suites/, not here: both arms may give "
-    "different texts and yet follow the same law"
+    "both arms may give different texts and yet follow the same law: every token that was timed is "
+    "a bet against the target's law, with plain decoding as control; the verdict is on all tasks "
+    "together"
 )
+UNJUDGED = "nothing says whether it follows the target's law: the run ended before, or was older"
 
 
 def add(record: Record, section: Section) -> None:
@@ -59,8 +70,9 @@ def add(record: Record, section: Section) -> None:
     if not rows:
         return
     lossy = header.options.get("declared_lossy", ())
-    summaries = summarise(rows, header.decoders, lossy)
-    comparisons = compare(rows, header.decoders, lossy)
+    evidence = evidence_of(record.verdicts)
+    summaries = summarise(rows, header.decoders, lossy, evidence)
+    comparisons = compare(rows, header.decoders, lossy, evidence)
     section.tables.append(_speedups(summaries))
     if len(comparisons) > 1:
         section.tables.append(_comparison(comparisons))
@@ -123,6 +135,8 @@ def _verdict(found: Losslessness) -> str:
     if found.status is Status.INCONCLUSIVE:
         return "INCONCLUSIVE"
     word = "LOSSY" if found.status is Status.UNSUPPORTED else found.status.value
+    if found.sampled and not found.errors:
+        return f"{word} sampled"
     ties = {0: "", 1: ", 1 near tie"}.get(found.near_ties, f", {found.near_ties} near ties")
     return f"{word} {found.identical}/{found.total}{ties}"
 
@@ -183,18 +197,27 @@ def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[st
             if s.per_token and s.task != ALL_TASKS
         ],
     }
-    if findings["Not lossless"]:
-        failed = [s for s in summaries if s.losslessness.faults and s.task != ALL_TASKS]
-        for decoder in dict.fromkeys(summary.decoder for summary in failed):
-            tasks = [summary.task for summary in failed if summary.decoder == decoder]
-            findings[AGAIN].append(_again(record.header, decoder, tasks))
+    failed = [s for s in summaries if s.losslessness.failed and s.task != ALL_TASKS]
+    for decoder in dict.fromkeys(summary.decoder for summary in failed):
+        tasks = [summary.task for summary in failed if summary.decoder == decoder]
+        findings[AGAIN].append(_again(record.header, decoder, tasks))
     if findings["Near ties"]:
         coarse = record.header.pair.dtype != "float32"
         told = [NEAR_TIES, COARSE.format(dtype=record.header.pair.dtype)] if coarse else [NEAR_TIES]
         findings["Near ties"] = told + findings["Near ties"]
     if any(row.identical is None and not row.error for row in rows):
-        findings["Sampled output"] = [SAMPLED]
+        judged = [row for row in record.verdicts if row.item.startswith(EVIDENCE)]
+        findings["Sampled output"] = [SAMPLED, *map(_sampled, judged)]
+        silent = {row.decoder for row in rows} - {row.decoder for row in judged}
+        findings["Sampled output"] += [f"{decoder}: {UNJUDGED}" for decoder in sorted(silent)]
     return findings
+
+
+def _sampled(row: VerdictRow) -> str:
+    found = row.verdict
+    likely = f"; likely fault: {found.likely_fault}" if found.likely_fault else ""
+    ruled_out = f"; ruled out: {found.ruled_out}" if found.ruled_out else ""
+    return f"{row.decoder}, {found.status.value}: {found.message}{likely}{ruled_out}"
 
 
 def _again(header: Header, decoder: str, tasks: Sequence[str]) -> str:
@@ -210,6 +233,7 @@ def _again(header: Header, decoder: str, tasks: Sequence[str]) -> str:
         "--prompts": told.get("prompts"),
         "--max-new-tokens": told.get("max_new_tokens"),
         "--draft-tokens": told.get("draft_tokens"),
+        "--temperature": told.get("temperature") or None,
         "--device": header.pair.device,
         "--dtype": header.pair.dtype,
         "--seed": header.seed,

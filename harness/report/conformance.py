@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from harness.bench.summary import EVIDENCE
 from harness.record import Record, VerdictRow
 from harness.report.document import Cell, Notes, Section, Table
 from harness.verdict import Status
@@ -16,8 +17,10 @@ def add(record: Record, section: Section) -> None:
     suites = [row for row in record.verdicts if row.suite != "benchmark"]
     if suites:
         section.tables.append(_table(suites))
+    # The evidence of sampled outputs is told beside their speedups.
+    others = [row for row in record.verdicts if not row.item.startswith(EVIDENCE)]
     for status in (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.UNSUPPORTED):
-        rows = [r for r in record.verdicts if r.verdict.status is status and not r.expected_failure]
+        rows = [row for row in others if row.verdict.status is status and not row.expected_failure]
         if status is Status.UNSUPPORTED:
             rows = [row for row in rows if row.suite == "benchmark"]  # the suites' are in the table
         if rows:

@@ -36,13 +36,14 @@ exit status:
      some suite, and nothing failed that was not expected to
   1  some decoder is not (FAIL)
   2  bad usage or input; one line on stderr says what to do
-  3  nothing wrong was found, but losslessness was not shown: an error, sampled output, a decoder
-     without the needed capabilities, or a run that was interrupted
+  3  nothing wrong was found, but losslessness was not shown: an error, too few sampled tokens, a
+     decoder without the needed capabilities, or a run that was interrupted
 
 examples:
   python -m harness.report
   python -m harness.report --decoder my_package.adapter:build --decoder transformers-assisted
   python -m harness.report --tasks summarisation,repetitive,random
+  python -m harness.report --profile full --out full --resume
   python -m harness.report --prompts-file question.jsonl --tasks writing,coding
   python -m harness.report --from reports/latest/record.jsonl --format markdown
   python -m harness.report --from reports/latest/record.jsonl --format html --out reports/latest
@@ -73,6 +74,7 @@ class Options:
     device: str
     dtype: str
     seed: int
+    resume: bool
     out: Path | None
     records: tuple[Path, ...]
     conformance: bool
@@ -138,6 +140,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         device=given.device,
         dtype=given.dtype,
         seed=given.seed,
+        resume=given.resume,
         out=given.out or (None if only_renders else OUT),
         records=tuple(records),
         conformance=given.conformance is not None,
@@ -243,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="T",
-        help="0 is greedy (default); above 0, losslessness cannot be read off the outputs",
+        help="0 is greedy (default); above 0, losslessness is judged by the law of every token",
     )
     how.add_argument("--device", default="cpu", help="torch device (default: %(default)s)")
     how.add_argument(
@@ -261,6 +264,11 @@ def _parser() -> argparse.ArgumentParser:
     output = parser.add_argument_group("output")
     output.add_argument(
         "--out", type=Path, metavar="DIR", help=f"for record.jsonl and the reports (default: {OUT})"
+    )
+    output.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the interrupted record in DIR, given the options that it was begun with",
     )
     output.add_argument(
         "--from",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,12 +14,16 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 from harness.adapters import DecoderError, load_decoder
+from harness.bench import gate
 from harness.bench.estimate import CONFIDENCE
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
+from harness.bench.memory import footprint
+from harness.bench.probes import PeakMemory
 from harness.bench.prompt_files import PromptFile, by_task, read_files
 from harness.bench.tasks import WorkloadError
 from harness.bench.workload import Prompt, load_workload
 from harness.checks import greedy
+from harness.checks.budget import ALPHA
 from harness.command_line import BadInput
 from harness.contract import Decoder
 from harness.models import ModelPair, PairError, load_pair
@@ -27,12 +32,12 @@ from harness.record import (
     Header,
     PairInfo,
     VerdictRow,
-    Writer,
     command_line,
     machine,
     now,
     versions,
 )
+from harness.report import resume
 from harness.report.options import Options
 from harness.report.render import busy
 from harness.verdict import Status, Verdict
@@ -49,7 +54,10 @@ def run(options: Options) -> Path:
         If a pair, a decoder, a task, its prompts or the output directory cannot be had.
     """
     profile = options.size
-    path = _writable(options.out or Path())
+    path = (options.out or Path()) / RECORD
+    if options.resume:
+        resume.require(path)
+    _check_writable(path)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -82,34 +90,59 @@ def run(options: Options) -> Path:
     )
     missing = {name: missing_capabilities(decoder, settings) for name, decoder in decoders.items()}
     able = [name for name in decoders if not missing[name]]
-    trials = schedule(able, prompts, profile.repeats, options.seed)
-    judge = functools.partial(greedy.problem_of, pair)
-    rows = measure(decoders, trials, settings, judge, _synchroniser(pair.device))
     header = _header(options, pair, decoders, prompts, files)
+    kept = resume.kept(path, header) if options.resume else resume.Kept()
+    if kept.torn:
+        print("note: the last line of the record was torn, and is dropped", file=sys.stderr)
+    trials = kept.missing(schedule(able, prompts, profile.repeats, options.seed))
+    judge = functools.partial(greedy.problem_of, pair)
+    memory = PeakMemory.of(pair.device)
+    rows = measure(decoders, trials, settings, judge, _synchroniser(pair.device), memory)
     if disturbed := busy(header):
         print(f"note: the machine was {disturbed}", file=sys.stderr)
     try:
-        with Writer(path, header) as writer:
+        with kept.writer(path, header) as writer:
             for name, capabilities in missing.items():
-                if capabilities:
+                if capabilities and not kept.judged(name):
                     writer.add(_unsupported(name, capabilities))
+            measured = list(kept.generations)
             for row in _with_progress(rows, len(trials)):
                 writer.add(row)
+                measured.append(row)
+            if options.temperature > 0:
+                unjudged = {name: decoders[name] for name in able if not kept.judged(name)}
+                for verdict in _judged(pair, unjudged, measured, prompts, settings, len(able)):
+                    writer.add(verdict)
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept", file=sys.stderr)
     return path
 
 
-def _writable(directory: Path) -> Path:
-    """Path of the record, tried out before anything slow happens."""
-    path = directory / RECORD
+def _check_writable(path: Path) -> None:
+    """Try out whether the record can be written, before anything slow happens."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise BadInput(f"cannot write to {directory}: {reason}; choose another --out") from None
-    return path
+        raise BadInput(f"cannot write to {path.parent}: {reason}; choose another --out") from None
+
+
+def _judged(
+    pair: ModelPair,
+    decoders: dict[str, Decoder],
+    rows: Sequence[GenerationRow],
+    prompts: Sequence[Prompt],
+    settings: Settings,
+    shares: int,
+) -> Iterator[VerdictRow]:
+    """Verdicts on sampled outputs; the decoders of a run share its alpha."""
+    ids = {(prompt.task, prompt.prompt_id): prompt.ids for prompt in prompts}
+    for name, decoder in tqdm(decoders.items(), "judging", unit="decoder"):
+        own = [row for row in rows if row.decoder == name]
+        started = time.perf_counter()
+        found = gate.judge(pair, own, ids, settings, decoder.capabilities, ALPHA / shares)
+        yield gate.as_row(name, settings, time.perf_counter() - started, found)
 
 
 def _load_decoder(name: str, pair: ModelPair, options: Options) -> Decoder:
@@ -174,6 +207,8 @@ def _header(
             "declared_lossy": [
                 n for n, d in decoders.items() if "declared_lossy" in d.capabilities
             ],
+            "eos": list(pair.eos),
+            "memory": footprint(pair),
             "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         },
     )
