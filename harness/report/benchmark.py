@@ -28,7 +28,8 @@ from harness.verdict import Status
 FEW_PROMPTS = 8  # below this, a bootstrap interval is known to be too narrow
 
 FIGURES = {
-    "lossless": "speculative outputs that equal the plain ones in all ids and in the finish reason",
+    "lossless": "speculative outputs that equal the plain ones in all ids and in the finish "
+    "reason; of sampled ones the verdict of their evidence",
     "speedup": "seconds per token, plain / speculative, of each prompt decoded by both arms one "
     "right after the other; geometric mean over prompts, with its 95% bootstrap interval (BCa)",
     "slower": "prompts that speculation slowed down",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.record import Header, Record
-from harness.report import benchmark, conformance
+from harness.report import benchmark, beside, conformance
 from harness.report.document import Notes, Section
 
 BUSY = 0.75  # load per core before the run from which on it is called disturbed
@@ -17,7 +17,9 @@ def render(record: Record) -> Section:
     if record.problems:
         section.notes.append(Notes("Problems of this record", record.problems))
     conformance.add(record, section)
+    beside.add_doubts(record, section)  # before the figures are explained
     benchmark.add(record, section)
+    beside.add(record, section)
     if not record.verdicts and not record.generations:
         section.notes.append(Notes("Result", ["nothing was measured"]))
     if disturbed := busy(record.header):
