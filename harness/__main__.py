@@ -16,6 +16,7 @@ COMMANDS = {
     "python -m harness.mutants": "the kill matrix: which check catches which known-wrong decoder",
     "python -m harness.gallery": "the known-wrong decoders as Markdown (docs/faults.md)",
     "python -m harness.bench.throughput": "tokens per second of batched sampling on a tiny pair",
+    "python -m harness.bench.calibrate": "whether timing on this machine finds known speedups",
     "python -m reference_impl.drafters.train": "train a draft for a target on its own text",
 }
 

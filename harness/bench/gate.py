@@ -194,8 +194,8 @@ class Evidence:
             return "on these prompts no number of tokens shows even a gross fault"
         return (
             f"too few tokens to show even a gross fault: they tell as much as {effective:.0f} "
-            f"drafted ones, and {math.ceil(needed)} are needed; take more --prompts, --max-new-tokens or "
-            "--profile full"
+            f"drafted ones, and {math.ceil(needed)} are needed; take more --prompts, "
+            "--max-new-tokens or --profile full"
         )
 
 

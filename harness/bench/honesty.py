@@ -34,11 +34,11 @@ def doubts(
         Whether the outputs were asked to end at an EOS.
     """
     found = list(of_text(rows, eos))
+    timed = [row for row in rows if timeable(row)]
     for decoder in decoders:
-        own = [row for row in rows if row.decoder == decoder and timeable(row)]
-        others = [row for row in rows if row.decoder != decoder and timeable(row)]
+        own = [row for row in timed if row.decoder == decoder]
         found += of_counts(own, draft_tokens)
-        found += of_speculation(own, others)
+        found += of_speculation(own, [row for row in timed if row.decoder != decoder])
     return found
 
 
@@ -52,6 +52,8 @@ def ending_loop(tokens: Sequence[int]) -> int:
     """
     longest = 0
     for period in range(1, len(tokens) // TIMES + 1):
+        if tokens[-1] != tokens[-1 - period]:
+            continue
         same = 0  # tokens from the end that equal the one a period before
         while same < len(tokens) - period and tokens[-1 - same] == tokens[-1 - same - period]:
             same += 1
