@@ -60,9 +60,10 @@ def test_degenerate_text_is_told_once_for_all_decoders_that_share_it() -> None:
 def test_an_end_that_never_came() -> None:
     cut = [row(plain_finish_reason="length")]
     (found,) = of_text(cut, eos=True)
-    assert "EOS never came: all 1 outputs are cut, the longest at 4 tokens" in found
+    assert "EOS never came in 1 of 1 outputs, the longest cut at 4 tokens" in found
     assert list(of_text(cut, eos=False)) == []
-    assert list(of_text([*cut, row("b", task="x", plain_finish_reason="eos")], eos=True)) == []
+    ended = [row(task=task, plain_finish_reason="eos") for task in ("code", "math")]
+    assert list(of_text([*cut, *ended], eos=True)) == []
     assert list(of_text([row()], eos=True)) == []  # an older record does not say
 
 

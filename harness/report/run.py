@@ -114,7 +114,7 @@ def run(options: Options) -> Path:
                 for verdict in _judged(pair, unjudged, measured, prompts, settings, len(able)):
                     writer.add(verdict)
     except KeyboardInterrupt:
-        print("interrupted: what was measured is kept", file=sys.stderr)
+        print("interrupted: what was measured is kept, and --resume goes on", file=sys.stderr)
     return path
 
 
