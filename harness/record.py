@@ -88,6 +88,8 @@ class GenerationRow(msgspec.Struct, frozen=True, kw_only=True, tag="generation",
     first_seconds: float | None = None
     plain_peak_bytes: int | None = None  # allocated on a CUDA device, the models included
     peak_bytes: int | None = None
+    overlap: list[float] | None = None  # sum of min(p, q) at every token, where the models are here
+    batch: str = ""  # decoded together with others: seconds and parts are shared by tokens
     identical: bool | None = None  # ids of both arms; None where sampled
     near_tie: str = ""  # why a divergence is not a fault, if it is not
     fault: str = ""  # where and by how much the outputs differ, if it is
