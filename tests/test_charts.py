@@ -21,7 +21,7 @@ from tests.test_report_page import DECODERS, drawings, measured, page_of
 
 def test_figures_take_the_colours_and_the_font_of_the_page() -> None:
     found = drawings(page_of(measured()))
-    assert len(found) == 3
+    assert len(found) == 4
     for drawing in found:
         assert re.match(r'<svg [^>]*role="img" aria-labelledby="(r1-chart\d)-title"', drawing)
         assert re.search(r'<title id="r1-chart\d-title">\w[^<]{30,}</title>', drawing)
@@ -88,7 +88,7 @@ def test_what_is_no_result_is_grey_hollow_and_says_why() -> None:
     said = [text.get_text() for text in axes.texts]
     assert said == ["lossy by design", "not lossless"] * 3
     captions = [chart.caption for chart in render(record).charts]
-    assert [HOLLOW in caption for caption in captions] == [True, False, True]
+    assert [HOLLOW in caption for caption in captions] == [True, False, True, True]
     good = made([timed(), timed(prompt="p2")])
     assert not any(HOLLOW in chart.caption for chart in render(good).charts)
 

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.bench.acceptance import acceptances
 from harness.bench.cost_model import CostModel, cost_models, joined
+from harness.bench.costs import costs
 from tests.test_costs import timed
 
 RATES = st.floats(0.05, 0.95)
@@ -88,7 +90,7 @@ def test_beyond_the_measured_places_the_last_rate_goes_on() -> None:
 
 def test_at_the_measured_k_the_model_is_the_measurement() -> None:
     rows = [timed(), timed(prompt="p2")]  # 4 tokens of 2 rounds: 2 of 3 drafts, then none
-    (model,) = cost_models(rows, ["a"])
+    (model,) = cost_models(rows, acceptances(rows, ["a"]), costs(rows, ["a"]))
     assert model.length(3) == 2
     assert model.drafted(3) == 3
     assert model.speedup(3) == pytest.approx(2.0 / 1.5)
@@ -104,4 +106,7 @@ def test_overhead_lowers_what_is_predicted() -> None:
 
 
 def test_who_does_not_tell_has_no_model() -> None:
-    assert cost_models([timed(parts={})], ["a"]) == []
+    rows = [timed(parts={}), timed(decoder="b")]
+    names = ["a", "b"]
+    found = cost_models(rows, acceptances(rows, names), costs(rows, names))
+    assert [model.decoder for model in found] == ["b"]

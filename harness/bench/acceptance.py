@@ -12,6 +12,8 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -88,8 +90,8 @@ def _acceptance(decoder: str, task: str, rows: Sequence[GenerationRow]) -> Accep
     names = {name: i for i, name in enumerate(dict.fromkeys((r.task, r.prompt_id) for r in rows))}
     lengths = [len(row.drafted or []) for row in rows]
     of = np.repeat([names[row.task, row.prompt_id] for row in rows], lengths)
-    drafted = np.concatenate([row.drafted or [] for row in rows])
-    accepted = np.concatenate([row.accepted or [] for row in rows])
+    drafted = np.fromiter(chain.from_iterable(row.drafted or [] for row in rows), np.int64)
+    accepted = np.fromiter(chain.from_iterable(row.accepted or [] for row in rows), np.int64)
     places = range(1, int(np.minimum(drafted, accepted + 1).max()) + 1)
 
     def by_prompt(chosen: NDArray[np.bool_]) -> Floats:
@@ -117,7 +119,7 @@ def _acceptance(decoder: str, task: str, rows: Sequence[GenerationRow]) -> Accep
         ],
         histogram=dict(sorted(Counter(accepted.tolist()).items())),
         length_over_rounds=float(accepted.mean()) + 1,
-        length_over_requests=float(np.mean([np.mean(row.accepted or [0]) + 1 for row in rows])),
+        length_over_requests=fmean(fmean(row.accepted or [0]) + 1 for row in rows),
     )
 
 

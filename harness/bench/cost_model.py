@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.bench.acceptance import Acceptance, acceptances
-from harness.bench.costs import Costs, costs, tells
+from harness.bench.acceptance import Acceptance
+from harness.bench.costs import Costs, tells
 from harness.bench.summary import groups
 from harness.record import GenerationRow
 
@@ -143,13 +143,15 @@ class CostModel:
         return 1 / (self.prompt + rest) if self.prompt + rest else math.inf
 
 
-def cost_models(rows: Sequence[GenerationRow], decoders: Sequence[str]) -> list[CostModel]:
-    """Every decoder that tells its rounds and its parts, task by task, then over all tasks."""
+def cost_models(
+    rows: Sequence[GenerationRow], accepted: Sequence[Acceptance], spent: Sequence[Costs]
+) -> list[CostModel]:
+    """Of the same rows: every decoder and task of which acceptance and costs are known."""
     told = [row for row in rows if tells(row)]
-    by_group = {(d, t): group for d, t, group in groups(told, decoders)}
-    accepted = {(of.decoder, of.task): of for of in acceptances(told, decoders)}
-    spent = {(of.decoder, of.task): of for of in costs(told, decoders)}
-    return [_model(group, accepted[key], spent[key]) for key, group in by_group.items()]
+    plain = {(d, t): group for d, t, group in groups(told, [of.decoder for of in spent])}
+    accepted_by = {(of.decoder, of.task): of for of in accepted}
+    keys = [((of.decoder, of.task), of) for of in spent]
+    return [_model(plain[key], accepted_by[key], of) for key, of in keys]
 
 
 def joined(models: Sequence[CostModel]) -> CostModel:

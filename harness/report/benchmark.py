@@ -19,6 +19,7 @@ from harness.bench.summary import (
     verdict_of,
 )
 from harness.record import GenerationRow, Header, Record, VerdictRow
+from harness.report import predictions
 from harness.report.charts import charts
 from harness.report.conformance import listed
 from harness.report.differences import differences
@@ -86,6 +87,7 @@ def add(record: Record, section: Section) -> None:
             section.notes.append(Notes(title, listed(lines), verbatim=title == AGAIN))
     section.notes.append(Notes("Figures", _definitions(summaries, comparisons)))
     section.charts.extend(charts(rows, header.decoders, summaries, found))
+    predictions.add(record, section, summaries, found)
     section.differences.extend(differences(rows, header.decoders, lossy))
 
 
@@ -102,8 +104,8 @@ def _row(summary: Summary) -> list[Cell]:
     return [
         summary.task,
         summary.decoder,
-        _verdict(summary.losslessness),
-        _figure(summary.speedup, summary.losslessness),
+        verdict(summary.losslessness),
+        figure(summary.speedup, summary.losslessness),
         f"{summary.slower}/{summary.prompts}",
         "-" if summary.acceptance is None else f"{summary.acceptance:.0%}",
         _length(summary),
@@ -123,7 +125,7 @@ def _costs(found: Sequence[Costs], verdicts: Mapping[tuple[str, str], Losslessne
             f"{of.verify:.2f}",
             f"{of.drafted:.2f}",
             f"{of.length:.2f}",
-            _figure(of.ideal, verdicts[of.decoder, of.task]),
+            figure(of.ideal, verdicts[of.decoder, of.task]),
             f"{of.share.value:.0%}",
             *(f"{of.parts[part]:.0%}" for part in ("draft", "verify", "other")),
         ]
@@ -132,7 +134,8 @@ def _costs(found: Sequence[Costs], verdicts: Mapping[tuple[str, str], Losslessne
     return Table("Where the time goes", columns, rows)
 
 
-def _verdict(found: Losslessness) -> str:
+def verdict(found: Losslessness) -> str:
+    """A verdict and how many outputs it rests on, as a cell."""
     if found.status is Status.INCONCLUSIVE:
         return "INCONCLUSIVE"
     word = "LOSSY" if found.status is Status.UNSUPPORTED else found.status.value
@@ -142,7 +145,8 @@ def _verdict(found: Losslessness) -> str:
     return f"{word} {found.identical}/{found.total}{ties}"
 
 
-def _figure(estimate: Estimate | None, losslessness: Losslessness | None = None) -> Cell:
+def figure(estimate: Estimate | None, losslessness: Losslessness | None = None) -> Cell:
+    """A speedup and its interval as a cell; struck where it is no result."""
     if estimate is None:
         return "-"
     text = f"{estimate.value:.2f}x"
@@ -168,8 +172,8 @@ def _comparison(comparisons: Sequence[Comparison]) -> Table:
     rows: list[list[Cell]] = [
         [
             found.decoder,
-            "1 (baseline)" if found.decoder == baseline else _figure(found.plain),
-            _figure(found.speculative, found.losslessness),
+            "1 (baseline)" if found.decoder == baseline else figure(found.plain),
+            figure(found.speculative, found.losslessness),
             f"{found.same_text}/{found.total}",
         ]
         for found in comparisons

@@ -81,22 +81,23 @@ def charts(
         lines = len(_distinct(speedups, 0)) + len(speedups) + len(_distinct(speedups, 1))
         draw = partial(_draw_speedups, speedups=speedups, looks=looks)
         words = [SPEEDUPS, *_hollow(speedups)]
-        charts.append(_chart("Speedup by task", words, draw, 0.8 + LINE * lines))
+        charts.append(chart("Speedup by task", words, draw, 0.8 + LINE * lines))
     if telling:
         draw = partial(_draw_accepted, rows=rows, decoders=telling, looks=looks)
         height = 0.7 + 0.95 * len(telling)
-        charts.append(_chart("Accepted drafts of a round", [ACCEPTED], draw, height))
+        charts.append(chart("Accepted drafts of a round", [ACCEPTED], draw, height))
     if predictions:
         lines = max(len(_distinct(predictions, 0)), len(_distinct(predictions, 1)))
         draw = partial(_draw_predictions, predictions=predictions, looks=looks)
         words = [PREDICTED, *_hollow(predictions)]
         charts.append(
-            _chart("Predicted and measured speedup", words, draw, WIDTH - 0.4 + LINE * lines)
+            chart("Predicted and measured speedup", words, draw, WIDTH - 0.4 + LINE * lines)
         )
     return charts
 
 
-def _chart(title: str, words: Sequence[str], draw: Any, height: float) -> Chart:
+def chart(title: str, words: Sequence[str], draw: Any, height: float) -> Chart:
+    """A figure whose caption is ``words``, drawn by ``draw`` on one of so many inches."""
     caption = " ".join(words)
     return Chart(title, caption, partial(drawn, draw, (WIDTH, height), f"{title}. {caption}"))
 
