@@ -38,6 +38,7 @@ class Settings:
     temperature: float = 0.0
     eos: tuple[int, ...] = ()
     seed: int = 0
+    batch_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def missing_capabilities(decoder: Decoder, settings: Settings) -> list[str]:
     """Capabilities without which a decoder cannot be measured."""
     sampling = Sampling(temperature=settings.temperature)
     request = Request(prompt=(0,), max_new_tokens=1, sampling=sampling, speculate=False)
-    return sorted(request.capabilities() - decoder.capabilities)
+    needed = request.capabilities() | ({"batch"} if settings.batch_size > 1 else set())
+    return sorted(needed - decoder.capabilities)
 
 
 def measure(
@@ -187,13 +189,14 @@ def run_arm(
         synchronise()
         seconds = time.perf_counter() - started
         peak = memory.read() if memory else None
-        return replace(_checked(answers, seconds, settings.vocab_size), peak_bytes=peak)
+        return replace(checked(answers, seconds, settings.vocab_size), peak_bytes=peak)
     except Exception as error:  # whatever a stranger's decoder raises
         reason = (str(error).strip() or "no message").splitlines()[0]
         return Outcome(error=f"{type(error).__name__}: {reason}")
 
 
-def _checked(answers: Sequence[Completion], seconds: float, vocab_size: int) -> Outcome:
+def checked(answers: Sequence[Completion], seconds: float, vocab_size: int) -> Outcome:
+    """The outcome of one request; what is wrong with the form of its answer is its error."""
     if len(answers) != 1:
         return Outcome(error=f"{len(answers)} completions for 1 request")
     answer = answers[0]

@@ -196,11 +196,11 @@ def prompt_ratios(
     numerator: Callable[[GenerationRow], float],
     denominator: Callable[[GenerationRow], float],
 ) -> list[float]:
-    """One ratio a prompt: the geometric mean over its repeats."""
+    """One ratio a prompt, or a batch of them: the geometric mean over its repeats."""
     logs: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         ratio = numerator(row) / denominator(row)
-        logs.setdefault((row.task, row.prompt_id), []).append(math.log(ratio))
+        logs.setdefault((row.task, row.batch or row.prompt_id), []).append(math.log(ratio))
     return [math.exp(math.fsum(values) / len(values)) for values in logs.values()]
 
 

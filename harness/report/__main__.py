@@ -48,11 +48,12 @@ def _uncollected() -> Iterator[None]:
 
 
 def _deliver(records: list[Record], options: Options) -> int:
-    from harness.report import formats
+    from harness.report import advice, formats, sweeps
     from harness.report.outcome import exit_status
     from harness.report.render import render
 
-    document = [render(record) for record in records]
+    document = advice.sections(records) if options.advise else []
+    document += [*sweeps.sections(records), *(render(record) for record in records)]
     if "terminal" in options.formats:
         print(formats.terminal(document))
     if "markdown" in options.formats:

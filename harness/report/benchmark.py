@@ -18,6 +18,7 @@ from harness.bench.summary import (
     summarise,
     verdict_of,
 )
+from harness.bench.tasks import DRAFTS
 from harness.record import GenerationRow, Header, Record, VerdictRow
 from harness.report import predictions
 from harness.report.charts import charts
@@ -239,6 +240,11 @@ def _again(header: Header, decoder: str, tasks: Sequence[str]) -> str:
         "--max-new-tokens": told.get("max_new_tokens"),
         "--draft-tokens": told.get("draft_tokens"),
         "--temperature": told.get("temperature") or None,
+        "--batch-size": told["batch_size"] if told.get("batch_size", 1) > 1 else None,
+        "--prompt-tokens": told.get("prompt_tokens"),
+        "--draft-choice": told["draft_choice"]
+        if told.get("draft_choice", "") in DRAFTS[1:]
+        else None,
         "--device": header.pair.device,
         "--dtype": header.pair.dtype,
         "--seed": header.seed,

@@ -5,19 +5,58 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.bench.cost_model import CostModel
+from harness.bench.estimate import Estimate
 from harness.bench.summary import Summary
 from harness.report.charts import HOLLOW, LINE, MARKERS, chart
 from harness.report.document import Chart
 from harness.report.svg import GROUND, INK, QUIET, SERIES, shown
 
-LOOKS = ("-", "--", ":", "-.")  # of lines, when the colours have all been used
+PANEL = 2.1  # inches that a task takes
+SWEPT = "Geometric mean over prompts with its 95% interval; above the line speculation is faster."
+FROM_LONGEST = "Dashed: predicted from the measurement at the largest K alone."
 PREDICTED = (
     "Lines: what acceptance by position and the measured costs predict; dashed where the last "
     "acceptance rate is taken to go on. Points: measured."
 )
+
+
+class Point(NamedTuple):
+    """A speedup at one value of a sweep; ``objection`` says why it is no result, if it is none."""
+
+    task: str
+    decoder: str
+    value: str
+    estimate: Estimate
+    objection: str
+
+
+def swept(
+    axis: str,
+    values: Sequence[str],
+    points: Sequence[Point],
+    decoders: Sequence[str],
+    models: Sequence[CostModel] = (),
+) -> Chart:
+    """Measured speedup over the values of a sweep, a panel a task.
+
+    Parameters
+    ----------
+    values : sequence of str
+        In the order of the axis.
+    models : sequence of CostModel
+        In a sweep over K: those of the largest one.
+    """
+    tasks = list(dict.fromkeys(point.task for point in points))
+    draw = partial(
+        _draw_swept, axis=axis, values=values, points=points, decoders=decoders, models=models
+    )
+    words = [SWEPT, *([FROM_LONGEST] if models else [])]
+    words += [HOLLOW] if any(point.objection for point in points) else []
+    height = 0.8 + PANEL * len(tasks) + LINE * len(decoders)
+    return chart(f"Speedup over {axis}", words, draw, height)
 
 
 def predicted(
@@ -68,3 +107,65 @@ def _draw_predicted(
     axes.set(xlabel="K, drafted tokens a round", ylabel="times as fast as plain decoding")
     axes.xaxis.get_major_locator().set_params(integer=True)
     figure.legend(loc="outside lower left")
+
+
+def _draw_swept(
+    figure: Any,
+    axis: str,
+    values: Sequence[str],
+    points: Sequence[Point],
+    decoders: Sequence[str],
+    models: Sequence[CostModel],
+) -> None:
+    numbers = _numbers(values)
+    places = dict(zip(values, numbers or range(len(values)), strict=True))
+    of, marks = colours(decoders), dict(zip(decoders, cycle(MARKERS), strict=False))
+    tasks = list(dict.fromkeys(point.task for point in points))
+    panels = figure.subplots(len(tasks), 1, sharex=True, squeeze=False)[:, 0]
+    named = set()
+    for axes, task in zip(panels, tasks, strict=True):
+        axes.axhline(1, color=INK, linewidth=1)
+        axes.set_title(shown(task))
+        for decoder in decoders:
+            own = [p for p in points if (p.task, p.decoder) == (task, decoder)]
+            if own:
+                label = None if decoder in named else shown(decoder)
+                _draw_points(axes, own, places, of[decoder], marks[decoder], label)
+                named.add(decoder)
+        for model in models:
+            if model.task == task:
+                ks = sorted(int(value) for value in values)
+                axes.plot(ks, [model.speedup(k) for k in ks], "--", color=of[model.decoder])
+    if not numbers:
+        panels[-1].set_xticks(list(places.values()), [shown(value) for value in values])
+    panels[-1].set_xlabel(axis)
+    figure.supylabel("times as fast as plain decoding", fontsize="medium")
+    figure.legend(loc="outside lower left")
+
+
+def _numbers(values: Sequence[str]) -> list[float] | None:
+    """The values as numbers, None where they are names."""
+    try:
+        return [float(value) for value in values]
+    except ValueError:
+        return None
+
+
+def _draw_points(
+    axes: Any,
+    points: Sequence[Point],
+    places: Mapping[str, float],
+    colour: str,
+    marker: str,
+    label: str | None,
+) -> None:
+    xs = [places[point.value] for point in points]
+    axes.plot(xs, [p.estimate.value for p in points], color=colour, linewidth=1)
+    for point, x in zip(points, xs, strict=True):
+        low, high = point.estimate.low, point.estimate.high
+        tone = QUIET if point.objection else colour
+        if low is not None and high is not None:
+            axes.plot([x, x], [low, high], color=tone, solid_capstyle="butt")
+        face = GROUND if point.objection else tone
+        axes.plot(x, point.estimate.value, marker, color=tone, markerfacecolor=face)
+    axes.plot([], [], color=colour, marker=marker, label=label or "_")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.bench.profiles import DRAFT_TOKENS, PROFILES, Profile
-from harness.bench.tasks import KNOWN, TASKS
+from harness.bench.tasks import DRAFTS, KNOWN, TASKS
 from harness.command_line import BadInput, Parser
 from harness.pair_files import DTYPES
 
@@ -47,6 +47,7 @@ examples:
   python -m harness.report --prompts-file question.jsonl --tasks writing,coding
   python -m harness.report --from reports/latest/record.jsonl --format markdown
   python -m harness.report --from reports/latest/record.jsonl --format html --out reports/latest
+  python -m harness.report --advise --from reports/latest/record.jsonl
   python -m harness.report --conformance --format html,markdown --out reports/third_party
 """
 
@@ -71,6 +72,9 @@ class Options:
     max_new_tokens: int | None
     draft_tokens: int
     temperature: float
+    batch_size: int
+    prompt_tokens: int | None
+    draft_choice: str
     device: str
     dtype: str
     seed: int
@@ -78,6 +82,7 @@ class Options:
     out: Path | None
     records: tuple[Path, ...]
     conformance: bool
+    advise: bool
     formats: tuple[str, ...]
 
     @property
@@ -100,7 +105,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     """
     parser = _parser()
     given = parser.parse_args(arguments)
-    renders_too = ("records", "conformance", "out", "format")
+    renders_too = ("records", "conformance", "advise", "out", "format")
     measuring = [
         n for n, v in vars(given).items() if v != parser.get_default(n) and n not in renders_too
     ]
@@ -108,14 +113,18 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     only_renders = bool(given.records) or given.conformance is not None
     if given.records and given.conformance is not None:
         raise BadInput("give the records to --from or to --conformance, not to both")
+    if given.advise and given.conformance is not None:
+        raise BadInput("--advise takes records of measurements: give them to --from")
     if only_renders and measuring:
         option = "--" + measuring[0].replace("_", "-")
         raise BadInput(f"{option} has no effect with {rendering}, which only renders: leave it out")
     if given.draft_tokens < 1:
         raise BadInput(f"--draft-tokens is {given.draft_tokens}: at least 1 token a round")
-    for name in ("prompts", "max_new_tokens"):
+    for name in ("prompts", "max_new_tokens", "batch_size", "prompt_tokens"):
         if (value := getattr(given, name)) is not None and value < 1:
             raise BadInput(f"--{name.replace('_', '-')} is {value}: ask for at least 1")
+    if given.resume and given.batch_size > 1:
+        raise BadInput("--resume goes on with single requests: leave out --batch-size or --resume")
     if not 0 <= given.temperature < math.inf:
         raise BadInput(f"--temperature is {given.temperature}: it must be 0 (greedy) or above")
     formats = _choices("--format", given.format, FORMATS) if given.format else ()
@@ -137,6 +146,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         max_new_tokens=given.max_new_tokens,
         draft_tokens=given.draft_tokens,
         temperature=given.temperature,
+        batch_size=given.batch_size,
+        prompt_tokens=given.prompt_tokens,
+        draft_choice=given.draft_choice,
         device=given.device,
         dtype=given.dtype,
         seed=given.seed,
@@ -144,6 +156,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         out=given.out or (None if only_renders else OUT),
         records=tuple(records),
         conformance=given.conformance is not None,
+        advise=given.advise,
         formats=formats or (("terminal",) if only_renders else MEASURED),
     )
 
@@ -248,6 +261,27 @@ def _parser() -> argparse.ArgumentParser:
         metavar="T",
         help="0 is greedy (default); above 0, losslessness is judged by the law of every token",
     )
+    how.add_argument(
+        "--batch-size",
+        type=int,
+        default=1,
+        metavar="B",
+        help="requests decoded at once, by both arms (default: %(default)s)",
+    )
+    how.add_argument(
+        "--prompt-tokens",
+        type=int,
+        metavar="N",
+        help="of every prompt: too long ones lose their beginning, too short ones get other "
+        "prompts of their task in front",
+    )
+    how.add_argument(
+        "--draft-choice",
+        choices=DRAFTS,
+        default=DRAFTS[0],
+        help="mismatched: the pair's draft with its weights shuffled; identical: the target itself "
+        "(default: the pair's own)",
+    )
     how.add_argument("--device", default="cpu", help="torch device (default: %(default)s)")
     how.add_argument(
         "--dtype",
@@ -277,6 +311,11 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="FILE",
         help="render these records, measure nothing",
+    )
+    output.add_argument(
+        "--advise",
+        action="store_true",
+        help="say first, by task, whether to speculate and with which K",
     )
     output.add_argument(
         "--conformance",

@@ -30,11 +30,13 @@ def render(record: Record) -> Section:
 def facts(header: Header) -> list[tuple[str, str]]:
     """What ran, where, with what."""
     pair, options, machine = header.pair, header.options, header.machine
+    choice = options.get("draft_choice", "right")
     known = ("system", "architecture", "processor", "cores", "threads", "gpu")
     found = {
         "decoders": ", ".join(header.decoders),
         "pair": pair.name
         + (f" ({pair.source})" if pair.source else "")
+        + (f", {choice} draft" if choice != "right" else "")
         + f", {pair.dtype} on {pair.device}"
         + (f", fingerprint {pair.fingerprint[:12]}" if pair.fingerprint else ""),
         "decoding": _decoding(options),
@@ -62,12 +64,17 @@ def _decoding(options: dict[str, Any]) -> str:
         return ""
     temperature = options["temperature"]
     law = f"sampled at temperature {temperature:g}" if temperature else "greedy"
-    return f"{law}, K = {options.get('draft_tokens')} drafted tokens a round, one request at a time"
+    size = options.get("batch_size", 1)
+    together = "one request" if size == 1 else f"{size} requests (a batch, which counts once)"
+    return f"{law}, K = {options.get('draft_tokens')} drafted tokens a round, {together} at a time"
 
 
 def _size(options: dict[str, Any]) -> str:
     parts = [f"profile {options['profile']}"] if "profile" in options else []
-    return ": ".join([*parts, options["size"]] if "size" in options else parts)
+    sizes = [options["size"]] if "size" in options else []
+    if options.get("prompt_tokens"):
+        sizes.append(f"prompts of {options['prompt_tokens']} tokens")
+    return ": ".join([*parts, ", ".join(sizes)] if sizes else parts)
 
 
 def busy(header: Header) -> str:

@@ -6,27 +6,30 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
 from transformers.utils import logging
 
-from harness.adapters import DecoderError, load_decoder
 from harness.bench import gate
+from harness.bench.batches import batches_of, measure_batches, schedule_batches
 from harness.bench.estimate import CONFIDENCE
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
 from harness.bench.memory import footprint
+from harness.bench.overlap import with_overlap
 from harness.bench.probes import PeakMemory
 from harness.bench.prompt_files import PromptFile, by_task, read_files
+from harness.bench.prompt_lengths import of_length
 from harness.bench.tasks import WorkloadError
 from harness.bench.workload import Prompt, load_workload
 from harness.checks import greedy
 from harness.checks.budget import ALPHA
 from harness.command_line import BadInput
 from harness.contract import Decoder
-from harness.models import ModelPair, PairError, load_pair
+from harness.models import ModelPair, PairError
 from harness.record import (
     GenerationRow,
     Header,
@@ -38,6 +41,7 @@ from harness.record import (
     versions,
 )
 from harness.report import resume
+from harness.report.loaded import Models
 from harness.report.options import Options
 from harness.report.render import busy
 from harness.verdict import Status, Verdict
@@ -53,6 +57,33 @@ def run(options: Options) -> Path:
     BadInput
         If a pair, a decoder, a task, its prompts or the output directory cannot be had.
     """
+    for _ in steps(options, Models(), _with_progress):
+        pass
+    return (options.out or Path()) / RECORD
+
+
+def steps(
+    options: Options,
+    models: Models,
+    shown: Callable[[Iterator[GenerationRow], int], Iterator[GenerationRow]] = lambda rows, _: rows,
+    marks: Mapping[str, Any] | None = None,
+) -> Iterator[int]:
+    """The same row by row, so that settings can be measured in turns.
+
+    Parameters
+    ----------
+    models : Models
+        Shared between the settings.
+    shown : callable
+        Given the rows as they come, and how many there will be: shows the progress.
+    marks : mapping, optional
+        What more the record's header says of this setting.
+
+    Yields
+    ------
+    int
+        How many rows there will be: once when all is ready, then after each row.
+    """
     profile = options.size
     path = (options.out or Path()) / RECORD
     if options.resume:
@@ -63,13 +94,7 @@ def run(options: Options) -> Path:
     try:
         files = read_files(options.prompts_files)
         own = by_task(files, options.tasks) if files else None
-        pair = load_pair(
-            options.pair,
-            options.target,
-            options.draft,
-            options.device,
-            options.dtype,
-        )
+        pair = models.pair(options)
         prompts = load_workload(
             pair,
             list(own or options.tasks),
@@ -77,9 +102,13 @@ def run(options: Options) -> Path:
             profile.max_new_tokens,
             own,
         )
+        if options.prompt_tokens:
+            length, new = options.prompt_tokens, profile.max_new_tokens
+            prompts = of_length(prompts, length, new, pair.context_length)
+        batches = batches_of(prompts, options.batch_size)
     except (PairError, WorkloadError) as error:
         raise BadInput(str(error)) from None
-    decoders = {name: _load_decoder(name, pair, options) for name in options.decoders}
+    decoders = {name: models.decoder(name, options) for name in options.decoders}
     settings = Settings(
         max_new_tokens=profile.max_new_tokens,
         draft_tokens=options.draft_tokens,
@@ -87,35 +116,44 @@ def run(options: Options) -> Path:
         temperature=options.temperature,
         eos=pair.eos,
         seed=options.seed,
+        batch_size=options.batch_size,
     )
     missing = {name: missing_capabilities(decoder, settings) for name, decoder in decoders.items()}
     able = [name for name in decoders if not missing[name]]
-    header = _header(options, pair, decoders, prompts, files)
+    header = _header(options, pair, decoders, prompts, files, marks or {})
     kept = resume.kept(path, header) if options.resume else resume.Kept()
     if kept.torn:
         print("note: the last line of the record was torn, and is dropped", file=sys.stderr)
-    trials = kept.missing(schedule(able, prompts, profile.repeats, options.seed))
     judge = functools.partial(greedy.problem_of, pair)
-    memory = PeakMemory.of(pair.device)
-    rows = measure(decoders, trials, settings, judge, _synchroniser(pair.device), memory)
-    if disturbed := busy(header):
+    synchronise = _synchroniser(pair.device)
+    if options.batch_size == 1:
+        trials = kept.missing(schedule(able, prompts, profile.repeats, options.seed))
+        memory = PeakMemory.of(pair.device)
+        total, rows = len(trials), measure(decoders, trials, settings, judge, synchronise, memory)
+    else:
+        together = schedule_batches(able, batches, profile.repeats, options.seed)
+        total = sum(map(len, together))
+        rows = measure_batches(decoders, together, settings, judge, synchronise)
+    rows = with_overlap(rows, pair, decoders, prompts, options.temperature)
+    if not marks and (disturbed := busy(header)):
         print(f"note: the machine was {disturbed}", file=sys.stderr)
+    yield total
     try:
         with kept.writer(path, header) as writer:
             for name, capabilities in missing.items():
                 if capabilities and not kept.judged(name):
                     writer.add(_unsupported(name, capabilities))
             measured = list(kept.generations)
-            for row in _with_progress(rows, len(trials)):
+            for row in shown(rows, total):
                 writer.add(row)
                 measured.append(row)
+                yield total
             if options.temperature > 0:
                 unjudged = {name: decoders[name] for name in able if not kept.judged(name)}
                 for verdict in _judged(pair, unjudged, measured, prompts, settings, len(able)):
                     writer.add(verdict)
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept, and --resume goes on", file=sys.stderr)
-    return path
 
 
 def _check_writable(path: Path) -> None:
@@ -145,18 +183,6 @@ def _judged(
         yield gate.as_row(name, settings, time.perf_counter() - started, found)
 
 
-def _load_decoder(name: str, pair: ModelPair, options: Options) -> Decoder:
-    try:
-        return load_decoder(name, pair, options.decoder_options)
-    except DecoderError as error:
-        raise BadInput(str(error)) from None
-    except Exception as error:  # whatever a stranger's factory raises
-        reason = (str(error).strip() or "no message").splitlines()[0]
-        raise BadInput(
-            f"decoder {name!r} cannot be built: {type(error).__name__}: {reason}"
-        ) from None
-
-
 def _synchroniser(device: torch.device) -> Callable[[], None]:
     """A wait for the device: its work is queued, and the clock would miss it."""
     if device.type == "cpu":
@@ -176,6 +202,7 @@ def _header(
     decoders: dict[str, Decoder],
     prompts: Sequence[Prompt],
     files: Sequence[PromptFile],
+    marks: Mapping[str, Any],
 ) -> Header:
     return Header(
         command=command_line(),
@@ -203,6 +230,9 @@ def _header(
             "prompts_files": [{"name": str(file.path), "sha256": file.sha256} for file in files],
             "draft_tokens": options.draft_tokens,
             "temperature": options.temperature,
+            "batch_size": options.batch_size,
+            "prompt_tokens": options.prompt_tokens,
+            "draft_choice": options.draft_choice,
             "decoder_options": options.decoder_options,
             "declared_lossy": [
                 n for n, d in decoders.items() if "declared_lossy" in d.capabilities
@@ -210,6 +240,7 @@ def _header(
             "eos": list(pair.eos),
             "memory": footprint(pair),
             "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+            **marks,
         },
     )
 
