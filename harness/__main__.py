@@ -9,6 +9,8 @@ from importlib import metadata
 COMMANDS = {
     "python -m harness.report": "measure speedup and losslessness of decoders, and write a report",
     "python -m harness.report --from FILE": "render a record that was written before",
+    "python -m harness.report --advise --from FILE": "whether to speculate, by task, and which K",
+    "python -m harness.bench.sweep AXIS VALUES": "the same over K, batch size, temperature, ...",
     "pytest suites/": "judge a decoder: the conformance suites",
     "python -m harness.report --conformance": "the table of what the suites said of many decoders",
     "python -m harness.new_decoder NAME": "write an adapter to begin with (docs/your-decoder.md)",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -9,8 +11,11 @@ from scipy.stats import binomtest
 from harness.bench import acceptance
 from harness.bench.acceptance import acceptances
 from harness.bench.estimate import MANY
-from harness.record import GenerationRow
+from harness.record import GenerationRow, read
+from harness.report.__main__ import main
+from harness.report.render import render
 from tests.test_bench import row
+from tests.test_report import made
 
 
 def rounds(name: str, drafted: list[int], accepted: list[int], **rest: object) -> GenerationRow:
@@ -101,3 +106,33 @@ def test_theory_stands_where_a_draft_was_tried() -> None:
 def test_who_drafts_nothing_or_does_not_tell_is_left_out() -> None:
     rows = [row(), rounds("p2", [0, 0], [0, 0]), rounds("p3", [1], [1], error="cut off")]
     assert acceptances(rows, ["a"]) == []
+
+
+def test_greedy_drafts_are_accepted_where_both_models_say_the_same(tmp_path: Path) -> None:
+    """Then theory is no mean over luck: every draft has it that way."""
+    arguments = ["--pair", "tiny", "--tasks", "chat", "--prompts", "3", "--max-new-tokens", "24"]
+    main([*arguments, "--decoder", "reference", "--out", str(tmp_path), "--format", "markdown"])
+    record = read(tmp_path / "record.jsonl")
+    (found,) = acceptances(record.generations, ["reference"])
+    assert len(found.positions) == 3
+    for place in found.positions:
+        assert place.theory == pytest.approx(place.conditional.value)
+    assert "sum min(p, q)" in (tmp_path / "report.md").read_text()
+
+
+def test_drafts_of_no_model_have_no_theory(tmp_path: Path) -> None:
+    arguments = ["--pair", "tiny", "--tasks", "repetitive", "--prompts", "1", "--max-new-tokens"]
+    decoder = ["--decoder", "reference-ngram", "--out", str(tmp_path)]
+    main([*arguments, "8", *decoder, "--format", "markdown"])
+    assert [row.overlap for row in read(tmp_path / "record.jsonl").generations] == [None]
+
+
+def test_tables_have_a_column_a_position() -> None:
+    section = render(made([rounds("p1", [2, 2], [1, 2]), rounds("p2", [1], [1])]))
+    by_position, in_a_row = section.tables[1:3]
+    assert by_position.title == "Acceptance by position"
+    assert in_a_row.title == "Drafts accepted in a row"
+    assert by_position.columns == ["task", "decoder", "rounds", "1", "2"]
+    assert by_position.rows[0][:3] == ["chat", "a", "3"]
+    assert [str(cell).split()[0] for cell in by_position.rows[0][3:]] == ["100%", "50%"]
+    assert [str(cell).split()[0] for cell in in_a_row.rows[0][3:]] == ["100%", "33%"]
