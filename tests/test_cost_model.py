@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,34 @@ def test_beyond_the_measured_places_the_last_rate_goes_on() -> None:
     model = CostModel("a", "chat", 0.1, ((2.0, 1.0),), (0.6, 0.3), 0.5, (1.0, 0.8))
     assert model.length(4) == pytest.approx(1 + 0.6 + 0.3 + 0.15 + 0.075)
     assert model.drafted(4) == pytest.approx(1.8 + 1.6)
+
+
+def test_drawn_rounds_predict_the_other_k() -> None:
+    """Independent drafts (rate a) at K = 6; calls cost 1, blocks 1 + 0.05 k, drafts 0.1."""
+    a, c, slope, k, rounds = 0.7, 0.1, 0.05, 6, 400
+    generator = np.random.default_rng(1)
+    rows = []
+    for prompt in range(40):
+        accepted = np.minimum(generator.geometric(1 - a, rounds) - 1, k)
+        tokens = [0] * int(accepted.sum() + rounds)
+        parts = {"prompt": 1e-9, "draft": c * k * rounds, "verify": (1 + slope * k) * rounds}
+        rows.append(
+            timed(
+                prompt=f"p{prompt}",
+                tokens=tokens,
+                plain_tokens=tokens,
+                drafted=[k] * rounds,
+                accepted=accepted.tolist(),
+                plain_parts={"prompt": 1e-9, "verify": float(len(tokens))},
+                plain_seconds=float(len(tokens)),
+                parts=parts,
+                seconds=sum(parts.values()),
+            )
+        )
+    (model,) = cost_models(rows, acceptances(rows, ["a"]), costs(rows, ["a"]))
+    for other in (1, 2, 4, 6, 10):
+        expected = (1 - a ** (other + 1)) / ((1 - a) * (1 + slope * other + c * other))
+        assert model.speedup(other) == pytest.approx(expected, rel=0.02)
 
 
 def test_at_the_measured_k_the_model_is_the_measurement() -> None:

@@ -43,7 +43,8 @@ def counting(name: str, rows: int, log: list[str]) -> Iterator[int]:
 
 def test_values_take_turns() -> None:
     log: list[str] = []
-    sweep.interleave({name: counting(name, 4, log) for name in "abc"}, seed=0)
+    running = {name: counting(name, 4, log) for name in "abc"}
+    assert sweep.interleave(running, seed=0) == list("abc")
     assert len(log) == 12
     assert [set(log[i : i + 3]) for i in (0, 3, 6, 9)] == [set("abc")] * 4
 
@@ -57,12 +58,18 @@ def test_values_of_different_sizes_are_done_together() -> None:
 def test_an_interrupted_value_ends_the_sweep() -> None:
     log: list[str] = []
 
-    def interrupted() -> Iterator[int]:
+    def swallowed() -> Iterator[int]:
         yield 9
         yield 9
 
-    sweep.interleave({"a": interrupted(), "b": counting("b", 9, log)}, seed=0)
-    assert len(log) < 9
+    def raised() -> Iterator[int]:
+        yield 9
+        raise KeyboardInterrupt
+
+    for stops in (swallowed, raised):
+        log.clear()
+        assert "a" in sweep.interleave({"a": stops(), "b": counting("b", 9, log)}, seed=0)
+        assert len(log) < 9
 
 
 # From start to end
@@ -128,6 +135,17 @@ def test_other_axes(tmp_path: Path) -> None:
         assert {row.prompt_tokens for row in record.generations} == {length}
 
 
+def test_interrupted_values_are_reported_as_far_as_they_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopping = [*SMALL, "--decoder", "tests.test_report:interrupted"]
+    assert sweep.main(["draft_tokens", "1", "2", *stopping, "--out", str(tmp_path)]) == 3
+    captured = capsys.readouterr()
+    assert "interrupted: what was measured is kept" in captured.err
+    records = [read(path) for path in sorted(tmp_path.glob("*/record.jsonl"))]
+    assert any(record.problems or record.generations for record in records)
+
+
 def test_a_lossy_value_is_struck(tmp_path: Path) -> None:
     wrong = [*SMALL, "--decoder", "tests.test_report:wrong"]
     assert sweep.main(["draft_tokens", "1", "2", *wrong, "--out", str(tmp_path)]) == 1
@@ -142,6 +160,7 @@ def test_a_lossy_value_is_struck(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["draft_tokens", "0"], "--draft-tokens is 0: at least 1"),
+        (["batch_size", "0"], "--batch-size is 0: ask for at least 1"),
         (["draft_tokens", "x"], "invalid int value: 'x'"),
         (["sideways", "1"], "invalid choice: 'sideways'"),
         (["draft_tokens"], "required: VALUE"),

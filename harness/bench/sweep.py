@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = given.out or Path("reports") / "sweeps" / given.axis
     try:
         settings = options_of(given.axis, given.values, [*rest, "--format", given.format], out)
-        interleave(_running(given.axis, settings), next(iter(settings.values())).seed)
-        return _deliver([_record(options) for options in settings.values()], given.format, out)
+        begun = interleave(_running(given.axis, settings), next(iter(settings.values())).seed)
+        return _deliver([_record(settings[value]) for value in begun], given.format, out)
     except (BadInput, RecordError) as error:
         return refuse(error)
     except KeyboardInterrupt:
@@ -102,7 +102,7 @@ def _running(axis: str, settings: Mapping[str, Options]) -> dict[str, Iterator[i
     }
 
 
-def interleave(running: Mapping[str, Iterator[int]], seed: int) -> None:
+def interleave(running: Mapping[str, Iterator[int]], seed: int) -> list[str]:
     """Run measurements in turns: next is one of those of which the smallest share is done.
 
     Parameters
@@ -110,25 +110,30 @@ def interleave(running: Mapping[str, Iterator[int]], seed: int) -> None:
     running : mapping of str to iterator of int
         Each yields how many rows it will have, once before the first row and after each.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        Where one was interrupted before it had a row; later it ends them all.
+    Returns
+    -------
+    list of str
+        Those that began: all of them, but where an interruption ends the run.
     """
     generator = random.Random(seed)
     totals = {name: next(steps) for name, steps in running.items()}  # all are ready, or none runs
     done = dict.fromkeys(running, 0)
-    left = list(running)
-    with tqdm(total=sum(totals.values()), desc="measuring", unit="pair") as progress:
-        while left:
-            name = min(left, key=lambda n: (done[n] / max(1, totals[n]), generator.random()))
-            if next(running[name], None) is not None:
-                done[name] += 1
-                progress.update()
-                continue
-            left.remove(name)
-            if done[name] < totals[name]:  # it was interrupted, and said so
-                break
+    left, begun = list(running), set()
+    try:
+        with tqdm(total=sum(totals.values()), desc="measuring", unit="pair") as progress:
+            while left:
+                name = min(left, key=lambda n: (done[n] / max(1, totals[n]), generator.random()))
+                begun.add(name)
+                if next(running[name], None) is not None:
+                    done[name] += 1
+                    progress.update()
+                    continue
+                left.remove(name)
+                if done[name] < totals[name]:  # it was interrupted, and said so
+                    break
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept", file=sys.stderr)
+    return [name for name in running if name in begun]
 
 
 def _record(options: Options) -> Path:

@@ -136,8 +136,7 @@ def _draw_swept(
             if model.task == task:
                 ks = sorted(int(value) for value in values)
                 axes.plot(ks, [model.speedup(k) for k in ks], "--", color=of[model.decoder])
-    if not numbers:
-        panels[-1].set_xticks(list(places.values()), [shown(value) for value in values])
+    panels[-1].set_xticks(list(places.values()), [shown(value) for value in values])
     panels[-1].set_xlabel(axis)
     figure.supylabel("times as fast as plain decoding", fontsize="medium")
     figure.legend(loc="outside lower left")

@@ -23,7 +23,9 @@ MARKS = {  # words a verdict begins with, and the colours of what
 
 def html(sections: Sequence[Section]) -> str:
     """The page. All that comes from a record is escaped."""
-    title = sections[0].title if len(sections) == 1 else f"{len(sections)} records"
+    title, more = sections[0].title, len(sections) - 1
+    if more:
+        title += f", and {more} more"
     return (
         environment()
         .get_template("report.html.j2")
