@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from harness.bench.acceptance import acceptances
 from harness.bench.cost_model import CostModel, cost_models, joined
 from harness.bench.costs import costs
+from harness.report.render import render
 from tests.test_costs import timed
+from tests.test_report import made
 
 RATES = st.floats(0.05, 0.95)
 COSTS = st.floats(0.001, 0.6)
@@ -139,3 +141,15 @@ def test_who_does_not_tell_has_no_model() -> None:
     names = ["a", "b"]
     found = cost_models(rows, acceptances(rows, names), costs(rows, names))
     assert [model.decoder for model in found] == ["b"]
+
+
+def test_the_report_has_every_k_and_marks_what_is_beyond() -> None:
+    tables = {table.title: table for table in render(made([timed(), timed(prompt="p2")])).tables}
+    (line,) = tables["Predicted speedup by K"].rows
+    rows = [timed(), timed(prompt="p2")]
+    (model,) = cost_models(rows, acceptances(rows, ["a"]), costs(rows, ["a"]))
+    stars = ["*" if k > model.places else "" for k in range(1, 9)]
+    expected = [f"{model.speedup(k):.2f}x{s}" for k, s in enumerate(stars, 1)]
+    assert line == ["chat", "a", *expected]
+    (line,) = tables["Predicted and measured"].rows
+    assert line[2:7] == ["3", "1.33x", "1.33x", "1.29x", "7%"]

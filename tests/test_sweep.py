@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -196,6 +198,11 @@ def test_options_name_their_records() -> None:
     ]
     with pytest.raises(BadInput, match="render its records"):
         sweep.options_of("temperature", ["0"], ["--advise"], Path("there"))
+
+
+def test_help_imports_no_torch() -> None:
+    code = "import sys, harness.bench.sweep; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # Batches

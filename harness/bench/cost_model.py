@@ -15,8 +15,9 @@ At the K that was measured this is seconds over seconds, an identity (but for to
 that the end of the output cut off); elsewhere it is a prediction.
 With one rate a at all places, o = o' = f = 0: (1 - a^(K+1)) / ((1 - a) (v + c K)).
 
-Where nothing was measured: v is the line through (0, 1) and the measured blocks, level where they
-cost less than one token; behind the last place drafts are accepted, and made, as often as there.
+Where nothing was measured: between two measured blocks v is interpolated; elsewhere it goes on with
+the slope of the line through (0, 1) and the measured blocks, or level where that falls. Behind the
+last measured place drafts are accepted, and made, as often as there.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from harness.bench.acceptance import Acceptance, acceptances
 from harness.bench.cost_model import CostModel, cost_models
@@ -58,6 +59,7 @@ def add(
         by_group = {(of.decoder, of.task): of for of in summaries}
         between = {(of.decoder, of.task): of.parts["other"] for of in spent}
         section.tables.append(_predictions(models, k, by_group, between))
+        section.tables.append(_by_k(models, by_group))
         section.notes.append(Notes("Predictions", [f"{k}: {v}" for k, v in PREDICTIONS.items()]))
         section.charts.append(predicted(models, k, by_group, header.decoders))
 
@@ -109,11 +111,7 @@ def _predictions(
     for model in models:
         of = summaries[model.decoder, model.task]
         best, even = model.best(), model.break_even(k)
-
-        def times(value: float, objection: str = of.losslessness.objection) -> Cell:
-            text = f"{value:.2f}x" if math.isfinite(value) else "none"
-            return Struck(text, objection) if objection else text
-
+        times = partial(_times, objection=of.losslessness.objection)
         rows.append(
             [
                 model.task,
@@ -123,10 +121,29 @@ def _predictions(
                 times(model.speedup(k)),
                 times(model.ideal.speedup(k)),
                 f"{between[model.decoder, model.task]:.0%}",
-                f"{best}{'*' if best > model.places else ''}",
+                f"{best}{_star(model, best)}",
                 times(model.speedup(best)),
                 "never" if even is None else f"{even:.0%}",
                 times(model.ceiling),
             ]
         )
     return Table("Predicted and measured", columns, rows)
+
+
+def _by_k(models: Sequence[CostModel], summaries: Mapping[tuple[str, str], Summary]) -> Table:
+    ks = range(1, MOST + 1)
+    rows: list[list[Cell]] = []
+    for model in models:
+        objection = summaries[model.decoder, model.task].losslessness.objection
+        speedups = [_times(model.speedup(k), objection, _star(model, k)) for k in ks]
+        rows.append([model.task, model.decoder, *speedups])
+    return Table("Predicted speedup by K", ["task", "decoder", *map(str, ks)], rows)
+
+
+def _star(model: CostModel, k: int) -> str:
+    return "*" if k > model.places else ""
+
+
+def _times(value: float, objection: str, mark: str = "") -> Cell:
+    text = f"{value:.2f}x{mark}" if math.isfinite(value) else "none"
+    return Struck(text, objection) if objection else text
