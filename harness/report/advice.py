@@ -15,7 +15,7 @@ from harness.bench.acceptance import acceptances
 from harness.bench.cost_model import CostModel, cost_models, joined
 from harness.bench.costs import costs
 from harness.bench.estimate import Estimate
-from harness.bench.summary import Summary, summarise
+from harness.bench.summary import Summary, evidence_of, summarise
 from harness.record import Header, Record
 from harness.report.document import Notes, Section
 from harness.report.predictions import measured_k
@@ -52,7 +52,7 @@ def _section(records: Sequence[Record]) -> Section:
     for record in records:
         rows, decoders = record.generations, record.header.decoders
         k, lossy = measured_k(record.header), record.header.options.get("declared_lossy", ())
-        for of in summarise(rows, decoders, lossy):
+        for of in summarise(rows, decoders, lossy, evidence_of(record.verdicts)):
             measured.setdefault((of.decoder, of.task), {})[k] = of
         for model in cost_models(rows, acceptances(rows, decoders), costs(rows, decoders)):
             models.setdefault((model.decoder, model.task), []).append(model)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.bench.acceptance import acceptances
 from harness.bench.cost_model import CostModel, cost_models
 from harness.bench.costs import costs
-from harness.bench.summary import Summary, summarise
+from harness.bench.summary import Summary, evidence_of, summarise
 from harness.record import Record, VerdictRow
 from harness.report.benchmark import figure, verdict
 from harness.report.curves import Point, swept
@@ -73,7 +73,8 @@ def _section(axis: str, records: Sequence[Record]) -> Section:
 def _summaries(record: Record) -> list[Summary]:
     header = record.header
     lossy = header.options.get("declared_lossy", ())
-    return summarise(record.generations, header.decoders, lossy)
+    evidence = evidence_of(record.verdicts)
+    return summarise(record.generations, header.decoders, lossy, evidence)
 
 
 def _longest(records: Sequence[Record]) -> list[CostModel]:
@@ -122,7 +123,8 @@ def _cells(of: Summary) -> list[Cell]:
 
 
 def _unsupported(record: Record) -> list[VerdictRow]:
-    return [row for row in record.verdicts if row.verdict.status is Status.UNSUPPORTED]
+    unsupported = (r for r in record.verdicts if r.verdict.status is Status.UNSUPPORTED)
+    return [row for row in unsupported if row.item == "speedup"]
 
 
 def _not_measured(axis: str, values: dict[str, Record]) -> list[str]:
