@@ -107,7 +107,10 @@ def test_records_that_differ_in_k_alone_are_one_advice() -> None:
         for k, rows in ((1, plain), (3, fast))
     ]
     (section,) = advice.sections(records)
-    assert ("measured at", "K = 1, 3") in section.facts
+    assert section.facts[1:] == [
+        ("decoding", "greedy, one request at a time"),
+        ("measured at", "K = 1, 3"),
+    ]
     assert "measured: K=3, 2.67x" in lines(*records)["a"][0]
     hot = made(fast, decoders=["a"], options={"temperature": 1.0, "draft_tokens": 3})
     assert len(advice.sections([*records, hot])) == 2

@@ -45,7 +45,13 @@ def _setting(header: Header) -> bytes:
 def _section(records: Sequence[Record]) -> Section:
     header = records[0].header
     ks = ", ".join(str(k) for k in sorted({measured_k(record.header) for record in records}))
-    about = [("pair", dict(facts(header))["pair"]), ("measured at", f"K = {ks}")]
+    told = dict(facts(header))
+    decoding = [part for part in told.get("decoding", "").split(", ") if not part.startswith("K =")]
+    about = [
+        ("pair", told["pair"]),
+        ("decoding", ", ".join(decoding)),
+        ("measured at", f"K = {ks}"),
+    ]
     section = Section(f"Advice: {header.pair.name}", about)
     measured: dict[tuple[str, str], dict[int, Summary]] = {}
     models: dict[tuple[str, str], list[CostModel]] = {}
