@@ -82,7 +82,13 @@ class Acceptance:
 
 def acceptances(rows: Sequence[GenerationRow], decoders: Sequence[str]) -> list[Acceptance]:
     """Every decoder that tells its rounds: task by task, then over all tasks."""
-    told = [row for row in rows if timeable(row) and any(row.drafted or [])]
+    told = [
+        row
+        for row in rows
+        if timeable(row)
+        and any(row.drafted or [])
+        and len(row.drafted or []) == len(row.accepted or [])
+    ]
     return [_acceptance(decoder, task, group) for decoder, task, group in groups(told, decoders)]
 
 

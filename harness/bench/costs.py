@@ -60,7 +60,8 @@ def tells(row: GenerationRow) -> bool:
         timeable(row)
         and row.drafted
         and sum(row.drafted)
-        and all(row.parts.get(part) and row.plain_parts.get("verify") for part in PARTS)
+        and row.plain_parts.get("verify")
+        and all(row.parts.get(part) for part in PARTS)
     )
 
 

@@ -7,9 +7,11 @@ one right after the other. Where the outputs are identical, that is the ratio of
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from statistics import geometric_mean as geometric
 
 from harness.bench.estimate import Estimate, geometric_mean
 from harness.record import GenerationRow, VerdictRow
@@ -106,7 +108,7 @@ def summarise(
 ) -> list[Summary]:
     """Every task and decoder, tasks in the order of the rows; then each decoder over all tasks."""
     said = evidence or {}
-    repeats = {id(row): repetition(row.plain_tokens) for row in rows}  # every row is in two groups
+    repeats = _repetitions(rows)
     return [
         _summary(
             decoder,
@@ -117,6 +119,18 @@ def summarise(
         )
         for decoder, task, group in groups(rows, decoders)
     ]
+
+
+def _repetitions(rows: Sequence[GenerationRow]) -> dict[int, float]:
+    """By row: every row is in two groups, and decoders share their plain texts."""
+    known: dict[tuple[int, ...], float] = {}
+    found = {}
+    for row in rows:
+        text = tuple(row.plain_tokens)
+        if text not in known:
+            known[text] = repetition(text)
+        found[id(row)] = known[text]
+    return found
 
 
 def groups(
@@ -144,10 +158,11 @@ def _summary(
     timed = [row for row in rows if timeable(row)]
     ratios = prompt_ratios(timed, plain_cost, cost)
     told = [row for row in timed if row.drafted]
-    lengths = [fmean([accepted + 1 for accepted in row.accepted or []]) for row in told]
-    rounds = sum(len(row.drafted or []) for row in told)
-    drafted = sum(sum(row.drafted or []) for row in told)
-    accepted = sum(sum(row.accepted or []) for row in told)
+    of_rows = [(len(row.drafted or ()), sum(row.accepted or ())) for row in told]
+    lengths = [1 + accepted / rounds for rounds, accepted in of_rows]
+    rounds = sum(rounds for rounds, _ in of_rows)
+    accepted = sum(accepted for _, accepted in of_rows)
+    drafted = sum(sum(row.drafted or ()) for row in told)
     return Summary(
         decoder=decoder,
         task=task,
@@ -197,11 +212,28 @@ def prompt_ratios(
     denominator: Callable[[GenerationRow], float],
 ) -> list[float]:
     """One ratio a prompt, or a batch of them: the geometric mean over its repeats."""
-    logs: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        ratio = numerator(row) / denominator(row)
-        logs.setdefault((row.task, row.batch or row.prompt_id), []).append(math.log(ratio))
-    return [math.exp(math.fsum(values) / len(values)) for values in logs.values()]
+    return list(ratios_by_prompt(rows, numerator, denominator).values())
+
+
+def unit(row: GenerationRow) -> tuple[str, str]:
+    """What counts once in a mean, however often it was repeated: a prompt, or a batch of them."""
+    return row.task, row.batch or row.prompt_id
+
+
+def ratios_by_prompt(
+    rows: Sequence[GenerationRow],
+    numerator: Callable[[GenerationRow], float],
+    denominator: Callable[[GenerationRow], float],
+) -> dict[tuple[str, str], float]:
+    """The same by task and prompt."""
+    ratios = [(unit(row), numerator(row) / denominator(row)) for row in rows]
+    once = dict(ratios)
+    if len(once) == len(ratios):
+        return once
+    repeats: dict[tuple[str, str], list[float]] = {}
+    for prompt, ratio in ratios:
+        repeats.setdefault(prompt, []).append(ratio)
+    return {prompt: geometric(values) for prompt, values in repeats.items()}
 
 
 def evidence_of(verdicts: Sequence[VerdictRow]) -> dict[str, Status]:
@@ -220,20 +252,21 @@ def judge(
         Of sampled outputs, which no comparison of ids can judge; without it they are INCONCLUSIVE.
     """
     kinds = [verdict_of(row) for row in rows]
+    counts = Counter(kinds)
     near_ties = sum(
         bool(row.near_tie) for row, kind in zip(rows, kinds, strict=True) if kind is Status.PASS
     )
     order = (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.PASS)
-    status = next((kind for kind in order if kind in kinds), Status.INCONCLUSIVE)
+    status = next((kind for kind in order if counts[kind]), Status.INCONCLUSIVE)
     sampled = any(row.identical is None and not row.error for row in rows)
     if sampled and evidence and status is Status.INCONCLUSIVE:
         status = evidence
     return Losslessness(
         status=Status.UNSUPPORTED if declared_lossy and status is not Status.ERROR else status,
-        identical=kinds.count(Status.PASS) - near_ties,
+        identical=counts[Status.PASS] - near_ties,
         near_ties=near_ties,
-        faults=kinds.count(Status.FAIL),
-        errors=kinds.count(Status.ERROR),
+        faults=counts[Status.FAIL],
+        errors=counts[Status.ERROR],
         total=len(rows),
         sampled=sampled,
     )
@@ -252,5 +285,6 @@ def verdict_of(row: GenerationRow) -> Status:
 
 def repetition(tokens: Sequence[int], n: int = 4) -> float:
     """Share of the n-grams that occurred before in the same text."""
-    grams = list(zip(*(tokens[i:] for i in range(n)), strict=False))
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+    total = len(tokens) - n + 1
+    grams = set(zip(*(tokens[i:] for i in range(n)), strict=False))
+    return 1 - len(grams) / total if grams else 0.0
