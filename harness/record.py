@@ -265,11 +265,12 @@ def read(path: Path) -> Record:
             rows = list(_rows(lines, problems))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from None
-    if not rows or not isinstance(rows[0], Header):
+    header = rows[0] if rows else None
+    schema = header.schema if isinstance(header, Header) else _schema(path)
+    if schema not in (SCHEMA, None):
+        raise RecordError(f"{path} has schema {schema}, this version reads {SCHEMA}")
+    if not isinstance(header, Header):
         raise RecordError(f"{path} is not a record of this harness: its first line is no header")
-    header = rows[0]
-    if header.schema != SCHEMA:
-        raise RecordError(f"{path} has schema {header.schema}, this version reads {SCHEMA}")
     if not isinstance(rows[-1], Footer):
         problems.append("no footer: the run did not come to its end")
     elif rows[-1].rows != len(rows) - 2:
@@ -282,9 +283,26 @@ def read(path: Path) -> Record:
     )
 
 
+def _schema(path: Path) -> object:
+    """The schema that a header of another one names; None where there is no header at all."""
+    try:
+        with path.open("rb") as lines:
+            found = msgspec.json.decode(lines.readline())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return (
+        found.get("schema") if isinstance(found, dict) and found.get("kind") == "header" else None
+    )
+
+
 def _rows(lines: Iterable[bytes], problems: list[str]) -> Iterator[Row]:
     for number, line in enumerate(lines, 1):
         try:
-            yield _decoder.decode(line)
+            row = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             problems.append(f"line {number} is torn or not of this schema: left out")
+            continue
+        if isinstance(row, GenerationRow) and row.tokens == row.plain_tokens:
+            # as most are: half of the memory of a long record
+            msgspec.structs.force_setattr(row, "tokens", row.plain_tokens)
+        yield row
