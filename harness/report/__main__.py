@@ -4,35 +4,73 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from harness.command_line import BadInput, refuse
 from harness.record import Record, RecordError, read
+from harness.report.document import Notes, Section
 from harness.report.options import Options, parse
+
+INCONCLUSIVE = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     try:
         options = parse(arguments)
+        old = _earlier(options) if options.compare else None
         paths = options.records
         if not paths:
             from harness.report.run import run  # imports torch: --help and --from do without
 
             paths = (run(options),)
         with _uncollected():
-            records = [read(path) for path in paths]
-            return (_deliver_table if options.conformance else _deliver)(records, options)
+            records, left_out = _read_all(paths)
+            status = _delivery(options)(records, left_out, old, options)
+        return INCONCLUSIVE if left_out and status == 0 else status
     except (BadInput, RecordError) as error:
         return refuse(error)
     except KeyboardInterrupt:
         print("interrupted before anything was measured", file=sys.stderr)
-        return 3
+        return INCONCLUSIVE
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         sys.stderr.close()
         return 0
+
+
+def _earlier(options: Options) -> Record:
+    """The record to compare with; what cannot be compared is refused before it is measured."""
+    from harness.report.regression import check_asked
+
+    assert options.compare
+    old = read(options.compare)
+    if not options.records:
+        check_asked(old, options)
+    return old
+
+
+def _read_all(paths: Sequence[Path]) -> tuple[list[Record], list[str]]:
+    """The records that can be read, and what is wrong with the others.
+
+    Raises
+    ------
+    RecordError
+        If there is none.
+    """
+    records, left_out = [], []
+    for path in paths:
+        try:
+            records.append(read(path))
+        except RecordError as error:
+            left_out.append(str(error))
+    if not records:
+        more = f" (nor can {len(left_out) - 1} more be read)" if len(left_out) > 1 else ""
+        raise RecordError(left_out[0] + more)
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    return records, left_out
 
 
 @contextmanager
@@ -47,40 +85,93 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _deliver(records: list[Record], options: Options) -> int:
-    from harness.report import advice, formats, sweeps
+Delivery = Callable[[list[Record], list[str], Record | None, Options], int]
+
+
+def _delivery(options: Options) -> Delivery:
+    if options.claims:
+        return _deliver_claims
+    return _deliver_table if options.conformance else _deliver
+
+
+def _deliver(
+    records: list[Record], left_out: list[str], old: Record | None, options: Options
+) -> int:
+    from harness.report import advice, regression, sweeps
     from harness.report.outcome import exit_status
     from harness.report.render import render
 
     document = advice.sections(records) if options.advise else []
     document += [*sweeps.sections(records), *(render(record) for record in records)]
-    if "terminal" in options.formats:
-        print(formats.terminal(document))
-    if "markdown" in options.formats:
-        _put(formats.markdown(document), options.out, "report.md")
-    if "html" in options.formats:
-        from harness.report import report_page  # takes jinja2 and matplotlib
+    if old:
+        document.append(regression.section(old, records[0], options.margin))
+    _write(document, "report", left_out, options)
+    if "github" in options.formats:
+        from harness.report import formats, github, github_marks
 
-        _put(report_page.html(document), options.out, "report.html")
-    return exit_status(records)
+        github.publish(formats.markdown(document))
+        _print_lines(github_marks.marks(records, document))
+    return 1 if any(map(regression.regressed, document)) else exit_status(records)
 
 
-def _deliver_table(records: list[Record], options: Options) -> int:
-    from harness.report import formats
+def _deliver_table(
+    records: list[Record], left_out: list[str], _: Record | None, options: Options
+) -> int:
+    from harness.report import github
     from harness.report.outcome import exit_status
     from harness.report.standings import section, standings
 
     found = standings(records)
-    document = [section(found)]
-    if "terminal" in options.formats:
-        print(formats.terminal(document))
-    if "markdown" in options.formats:
-        _put(formats.markdown(document), options.out, "conformance.md")
-    if "html" in options.formats:
+
+    def page_of() -> str:
         from harness.report import page  # takes jinja2
 
-        _put(page.html(found), options.out, "conformance.html")
+        return page.html(found)
+
+    _write([section(found)], "conformance", left_out, options, {"html": page_of})
+    if "github" in options.formats:
+        for standing in found:
+            github.publish(github.summary(standing))
+        _print_lines([line for standing in found for line in github.marks(standing)])
     return exit_status(records)
+
+
+def _deliver_claims(
+    records: list[Record], left_out: list[str], _: Record | None, options: Options
+) -> int:
+    from harness.report import claims, formats, github
+
+    document = [claims.section(records)]
+    _write(document, "claims", left_out, options)
+    if "github" in options.formats:
+        github.publish(formats.markdown(document))
+    return 0 if claims.decided(document[0]) else INCONCLUSIVE
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _write(
+    document: list[Section],
+    name: str,
+    left_out: list[str],
+    options: Options,
+    pages: Mapping[str, Callable[[], str]] | None = None,
+) -> None:
+    """Every format but that of GitHub; ``pages`` has those that are not made of sections."""
+    from harness.report import formats
+
+    if left_out:
+        document[0].notes.insert(0, Notes("Records left out", left_out))
+    if "terminal" in options.formats:
+        print(formats.terminal(document))
+    for wanted, suffix in formats.SUFFIXES.items():
+        if wanted in options.formats:
+            page_of = (pages or {}).get(wanted)
+            text = page_of() if page_of else formats.text_of(wanted, document)
+            _put(text, options.out, f"{name}.{suffix}")
 
 
 def _put(text: str, directory: Path | None, name: str) -> None:

@@ -77,11 +77,13 @@ def add(record: Record, section: Section) -> None:
     summaries = summarise(rows, header.decoders, lossy, evidence)
     comparisons = compare(rows, header.decoders, lossy, evidence)
     section.tables.append(_speedups(summaries))
+    section.figures.update(speedups=[*summaries], against_plain=[*comparisons])
     if len(comparisons) > 1:
         section.tables.append(_comparison(comparisons))
     if found := costs(rows, header.decoders):
         verdicts = {(of.decoder, of.task): of.losslessness for of in summaries}
         section.tables.append(_costs(found, verdicts))
+        section.figures["costs"] = [*found]
         section.notes.append(Notes("Costs", [f"{k}: {v}" for k, v in COSTS.items()]))
     for title, lines in _findings(record, summaries).items():
         if lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,10 @@ class Differences:
 
 @dataclass(frozen=True)
 class Section:
-    """All about one record. Charts and differences are for formats that can show them."""
+    """All about one record. Charts and differences are for formats that can show them.
+
+    ``figures`` are what the tables were made of, by kind, for formats that programs read.
+    """
 
     title: str
     facts: list[tuple[str, str]]
@@ -98,3 +102,4 @@ class Section:
     notes: list[Notes] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     differences: list[Differences] = field(default_factory=list)
+    figures: dict[str, list[Any]] = field(default_factory=dict)

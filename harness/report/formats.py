@@ -1,4 +1,4 @@
-"""Sections as text for a terminal, and as Markdown."""
+"""Sections as text: for a terminal, as Markdown, and by the name of any other format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,25 @@ from tabulate import tabulate
 
 from harness.report.document import Cell, Notes, Section, Struck, Table
 
+SUFFIXES = {"markdown": "md", "html": "html", "json": "json", "csv": "csv", "latex": "tex"}
 WIDTH = 100  # of a terminal's prose; tables are as wide as they are
+
+
+def text_of(name: str, sections: Sequence[Section]) -> str:
+    """The sections in one of the formats of ``SUFFIXES``; imports what that one takes."""
+    if name == "markdown":
+        return markdown(sections)
+    if name == "html":
+        from harness.report.report_page import html  # takes jinja2 and matplotlib
+
+        return html(sections)
+    if name == "latex":
+        from harness.report.latex import latex
+
+        return latex(sections)
+    from harness.report import data
+
+    return data.json_text(sections) if name == "json" else data.csv_text(sections)
 
 
 def terminal(sections: Sequence[Section]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.record import VerdictRow
 from harness.report import formats
@@ -76,16 +78,32 @@ def marks(standing: Standing, surprises: Sequence[str] = ()) -> list[str]:
         if outcome(row) == kind
     ]
     lines = [
-        f"::error title={_property(f'{outcome(row)} {item_name(row.item)}')}::"
-        f"{_data(finding(row).partition(': ')[2])}"
+        mark("error", f"{outcome(row)} {item_name(row.item)}", finding(row).partition(": ")[2])
         for row in wrong
     ]
     lines += [
-        f"::error title={_property(f'passes now: {item_name(item)}')}::"
-        "it is expected to fail: take it out of the xfails file"
+        mark(
+            "error",
+            f"passes now: {item_name(item)}",
+            "it is expected to fail: take it out of the xfails file",
+        )
         for item in surprises
     ]
     return lines[:MARKED]
+
+
+def mark(kind: str, title: str, message: str) -> str:
+    """A workflow command: an ``error`` or a ``warning`` in the log."""
+    return f"::{kind} title={_property(title)}::{_data(message)}"
+
+
+def publish(text: str) -> None:
+    """Add to the summary of the step; print where there is none."""
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(path).open("a", encoding="utf-8") as page:
+            page.write(text + "\n")
+    else:
+        print(text)
 
 
 def _finding(row: VerdictRow) -> str:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.bench.profiles import DRAFT_TOKENS, PROFILES, Profile
+from harness.bench.regression import MARGIN
 from harness.bench.tasks import DRAFTS, KNOWN, TASKS
 from harness.command_line import BadInput, Parser
 from harness.pair_files import DTYPES
 
 DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
 PAIR = "smollm2-135m"
-FORMATS = ("terminal", "markdown", "html")
+FORMATS = ("terminal", "markdown", "html", "json", "csv", "latex", "github")
 MEASURED = FORMATS[:2]  # without --format
 OUT = Path("reports") / "latest"
 THIRD_PARTY = Path("reports") / "third_party"
@@ -29,15 +30,18 @@ other. The rows go to OUT/record.jsonl as they come; Ctrl-C keeps them and repor
 """
 
 EPILOG = """\
-With --conformance nothing is measured: the records of the suites become one table.
+With --conformance nothing is measured: the records of the suites become one table. With --claims
+neither: what is said of speculative decoding is judged from the records, of benchmarks and suites.
+With --compare the run is put beside an earlier one of the same pair, K and temperature.
 
 exit status:
   0  every decoder measured is lossless on the outputs that were timed; with --conformance: passed
-     some suite, and nothing failed that was not expected to
-  1  some decoder is not (FAIL)
+     some suite, and nothing failed that was not expected to; with --claims: one could be decided
+  1  some decoder is not (FAIL); with --compare: or slower than it was, by more than --regression
   2  bad usage or input; one line on stderr says what to do
   3  nothing wrong was found, but losslessness was not shown: an error, too few sampled tokens, a
-     decoder without the needed capabilities, or a run that was interrupted
+     decoder without the needed capabilities, or a run that was interrupted; a record that cannot be
+     read; with --claims: none could be decided
 
 examples:
   python -m harness.report
@@ -49,6 +53,8 @@ examples:
   python -m harness.report --from reports/latest/record.jsonl --format html --out reports/latest
   python -m harness.report --advise --from reports/latest/record.jsonl
   python -m harness.report --conformance --format html,markdown --out reports/third_party
+  python -m harness.report --claims reports/latest/record.jsonl reports/third_party/*.jsonl
+  python -m harness.report --compare yesterday.jsonl --from today.jsonl --format terminal,github
 """
 
 
@@ -83,6 +89,9 @@ class Options:
     records: tuple[Path, ...]
     conformance: bool
     advise: bool
+    claims: bool
+    compare: Path | None
+    margin: float
     formats: tuple[str, ...]
 
     @property
@@ -105,16 +114,24 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     """
     parser = _parser()
     given = parser.parse_args(arguments)
-    renders_too = ("records", "conformance", "advise", "out", "format")
+    renders_too = {"records", "conformance", "claims", "compare", "regression"}
+    renders_too |= {"advise", "out", "format"}
     measuring = [
         n for n, v in vars(given).items() if v != parser.get_default(n) and n not in renders_too
     ]
-    rendering = "--from" if given.records else "--conformance"
-    only_renders = bool(given.records) or given.conformance is not None
-    if given.records and given.conformance is not None:
-        raise BadInput("give the records to --from or to --conformance, not to both")
-    if given.advise and given.conformance is not None:
+    asked = {
+        "--from": given.records,
+        "--conformance": given.conformance,
+        "--claims": given.claims,
+    }
+    named = [option for option, files in asked.items() if files is not None]
+    if len(named) > 1:
+        raise BadInput(f"give the records to {named[0]} or to {named[1]}, not to both")
+    rendering = "".join(named)
+    only_renders = bool(rendering)
+    if given.advise and rendering not in ("", "--from"):
         raise BadInput("--advise takes records of measurements: give them to --from")
+    _check_comparison(given, rendering)
     if only_renders and measuring:
         option = "--" + measuring[0].replace("_", "-")
         raise BadInput(f"{option} has no effect with {rendering}, which only renders: leave it out")
@@ -128,7 +145,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     if not 0 <= given.temperature < math.inf:
         raise BadInput(f"--temperature is {given.temperature}: it must be 0 (greedy) or above")
     formats = _choices("--format", given.format, FORMATS) if given.format else ()
-    records = given.records or given.conformance or ()
+    records = given.records or given.conformance or given.claims or ()
     if given.conformance is not None and not records:
         records = sorted(THIRD_PARTY.glob("*.jsonl"))
         if not records:
@@ -157,8 +174,24 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         records=tuple(records),
         conformance=given.conformance is not None,
         advise=given.advise,
+        claims=given.claims is not None,
+        compare=given.compare,
+        margin=MARGIN if given.regression is None else given.regression,
         formats=formats or (("terminal",) if only_renders else MEASURED),
     )
+
+
+def _check_comparison(given: argparse.Namespace, rendering: str) -> None:
+    if given.regression is not None and not 0 <= given.regression < 1:
+        raise BadInput(f"--regression is {given.regression}: a share of the speedup, 0 or above")
+    if given.regression is not None and given.compare is None:
+        raise BadInput("--regression has no effect without --compare: name the earlier record")
+    if given.compare is None:
+        return
+    if rendering not in ("", "--from"):
+        raise BadInput(f"--compare has no effect with {rendering}: leave it out, or use --from")
+    if given.records and len(given.records) > 1:
+        raise BadInput("--compare puts one run beside one: give --from a single record")
 
 
 def _tasks(text: str | None, of_files: bool) -> tuple[str, ...]:
@@ -326,11 +359,33 @@ def _parser() -> argparse.ArgumentParser:
         f"(default: {THIRD_PARTY}/*.jsonl)",
     )
     output.add_argument(
+        "--claims",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="judge what is said of speculative decoding from these records, of benchmarks and of "
+        "suites",
+    )
+    output.add_argument(
+        "--compare",
+        type=Path,
+        metavar="OLD",
+        help="put the run, or the record of --from, beside this earlier record",
+    )
+    output.add_argument(
+        "--regression",
+        type=float,
+        metavar="SHARE",
+        help="of the speedup that may be lost before --compare calls it a regression: about what "
+        f"two runs of the same code differ by on one machine (default: {MARGIN:g})",
+    )
+    output.add_argument(
         "--format",
         metavar="LIST",
-        help="terminal (printed), markdown and html (one page with figures; both are written to "
-        "DIR/report.*, or conformance.*, and printed where nothing was measured and there is no "
-        "--out), separated by commas (default: terminal,markdown; where nothing is measured: "
-        "terminal)",
+        help="terminal (printed); markdown, html (one page with figures), json, csv (a line a "
+        "decoder and task) and latex (tables of booktabs), which are written to DIR/report.*, or "
+        "conformance.* or claims.*, and printed where nothing was measured and there is no --out; "
+        "github (the summary of a step of GitHub Actions, and marks in its log); separated by "
+        "commas (default: terminal,markdown; where nothing is measured: terminal)",
     )
     return parser

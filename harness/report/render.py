@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from harness.record import Header, Record
-from harness.report import benchmark, beside, conformance
+from harness.report import benchmark, beside, claims, conformance
+from harness.report.conformance import listed
 from harness.report.document import Notes, Section
 
 BUSY = 0.75  # load per core before the run from which on it is called disturbed
@@ -15,11 +16,12 @@ def render(record: Record) -> Section:
     """All that a record says."""
     section = Section(f"Speculative decoding: {record.header.pair.name}", facts(record.header))
     if record.problems:
-        section.notes.append(Notes("Problems of this record", record.problems))
+        section.notes.append(Notes("Problems of this record", listed(record.problems)))
     conformance.add(record, section)
     beside.add_doubts(record, section)  # before the figures are explained
     benchmark.add(record, section)
     beside.add(record, section)
+    claims.add(record, section)
     if not record.verdicts and not record.generations:
         section.notes.append(Notes("Result", ["nothing was measured"]))
     if disturbed := busy(record.header):

@@ -18,6 +18,10 @@ MARKS = {  # words a verdict begins with, and the colours of what
     **{word: word for word in ("PASS", "FAIL", "ERROR", "INCONCLUSIVE", "UNSUPPORTED")},
     "LOSSY": "xfail",
     "near tie": "PASS",
+    **dict.fromkeys(("supported", "no regression", "faster"), "PASS"),
+    **dict.fromkeys(("contradicted", "regression", "lossless no more"), "FAIL"),
+    "undecided": "INCONCLUSIVE",
+    **dict.fromkeys(("not measured", "no result"), "UNSUPPORTED"),
 }
 
 

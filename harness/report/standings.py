@@ -226,4 +226,19 @@ def section(found: Sequence[Standing]) -> Section:
                 if standing.problems
             ),
         ],
+        figures={"standings": [line for standing in found for line in _figures(standing)]},
     )
+
+
+def _figures(standing: Standing) -> list[dict[str, object]]:
+    """The counts of every suite, for programs."""
+    return [
+        {
+            "decoder": standing.name,
+            "profile": standing.profile,
+            "date": standing.date,
+            "suite": suite,
+            **{kind: counts(rows).get(kind, 0) for kind in LETTERS},
+        }
+        for suite, rows in standing.suites.items()
+    ]
