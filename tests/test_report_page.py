@@ -118,7 +118,7 @@ def test_the_numbers_are_those_of_the_markdown_report() -> None:
     record = measured()
     found = texts(page_of(record))
     assert found == of_markdown(formats.markdown([render(record)]))
-    assert [len(table) for table in found] == [13, 5, 10, 10, 10, 10, 10]
+    assert [len(table) for table in found] == [13, 5, 10, 10, 10, 10, 10, 5]
     assert "1.78x [1.74, 1.82]" in str(found)
 
 
@@ -141,6 +141,7 @@ def test_verdicts_have_their_colours() -> None:
     text = page_of(measured())
     for kind, verdict in (("PASS", "PASS 2/2"), ("FAIL", "FAIL 0/2"), ("xfail", "LOSSY 2/2")):
         assert f'<span class="mark {kind}">{verdict}</span>' in text
+    assert '<span class="mark FAIL">contradicted</span>' in text
     decoy = page_of(made([row("FAIL")], decoders=["FAIL"]))
     assert 'mark FAIL"' not in decoy, "a decoder of that name is no verdict"
 
