@@ -26,6 +26,7 @@ from harness.verdict import Status
 from tests.test_bench import row
 from tests.test_conformance import MIXED
 from tests.test_conformance import made as of_suites
+from tests.test_costs import timed
 from tests.test_report import header, made, one_line, verdict
 from tests.test_report_page import hostile, measured
 
@@ -300,7 +301,7 @@ def test_a_failure_is_not_hidden_by_a_record_that_cannot_be_read(
 
 @pytest.mark.parametrize("accepted", [None, [], [1], [1, 1, 1]])
 def test_rounds_that_are_told_half_can_be_rendered(accepted: list[int] | None) -> None:
-    half: GenerationRow = row(drafted=[3, 3], accepted=accepted)
+    half: GenerationRow = timed(drafted=[3, 3], accepted=accepted)
     document = [render(made([half, row(prompt="p2")]))]
     assert "PASS 2/2" in formats.terminal(document)
     for name in formats.SUFFIXES:

@@ -125,7 +125,8 @@ def _acceptance(decoder: str, task: str, rows: Sequence[GenerationRow]) -> Accep
         ],
         histogram=dict(sorted(Counter(accepted.tolist()).items())),
         length_over_rounds=float(accepted.mean()) + 1,
-        length_over_requests=fmean(fmean(row.accepted or [0]) + 1 for row in rows),
+        length_over_requests=1
+        + fmean(sum(row.accepted or []) / len(row.accepted or [0]) for row in rows),
     )
 
 
@@ -178,8 +179,10 @@ def _theory(rows: Sequence[GenerationRow]) -> dict[int, float]:
     """Mean of sum min(p, q) by place, of the rows that have it."""
     found: dict[int, list[float]] = {}
     for row in rows:
+        if row.overlap is None:
+            continue
         rounds = [Round(d, a) for d, a in zip(row.drafted or [], row.accepted or [], strict=True)]
-        if row.overlap is None or wrong_rounds(rounds, len(row.overlap), None):
+        if wrong_rounds(rounds, len(row.overlap), None):
             continue
         trials = Trials.of(rounds, row.overlap)
         for place, overlap in zip(trials.position.tolist(), trials.beta.tolist(), strict=True):

@@ -152,7 +152,7 @@ def cost_models(
     plain = {(d, t): group for d, t, group in groups(told, [of.decoder for of in spent])}
     accepted_by = {(of.decoder, of.task): of for of in accepted}
     keys = [((of.decoder, of.task), of) for of in spent]
-    return [_model(plain[key], accepted_by[key], of) for key, of in keys]
+    return [_model(plain[key], accepted_by[key], of) for key, of in keys if key in accepted_by]
 
 
 def joined(models: Sequence[CostModel]) -> CostModel:
