@@ -14,7 +14,8 @@ from harness.command_line import BadInput
 from harness.record import Record, VerdictRow, Writer, read
 from harness.report import formats, page
 from harness.report.__main__ import main
-from harness.report.options import THIRD_PARTY, parse
+from harness.report.arguments import THIRD_PARTY
+from harness.report.options import parse
 from harness.report.standings import (
     SUITES,
     compact,

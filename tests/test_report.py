@@ -21,7 +21,8 @@ from harness.models import ModelPair
 from harness.record import GenerationRow, Header, PairInfo, Record, VerdictRow, Writer
 from harness.report import formats
 from harness.report.__main__ import main
-from harness.report.options import DECODERS, PAIR, parse
+from harness.report.arguments import DECODERS, PAIR
+from harness.report.options import parse
 from harness.report.outcome import exit_status
 from harness.report.render import render
 from harness.verdict import Status, Verdict

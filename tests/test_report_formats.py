@@ -16,10 +16,10 @@ from harness.bench import render_scale
 from harness.record import GenerationRow, Record, Writer
 from harness.report import formats, github_marks
 from harness.report.__main__ import main
+from harness.report.arguments import FORMATS
 from harness.report.data import SCHEMA, csv_text, json_text
 from harness.report.document import Section, Struck, Table
 from harness.report.latex import escaped, latex
-from harness.report.options import FORMATS
 from harness.report.render import render
 from harness.report.standings import section, standings
 from harness.verdict import Status
