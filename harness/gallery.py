@@ -56,6 +56,20 @@ def seen(matrix: Path) -> Mapping[str, list[str]]:
     return found
 
 
+def killed_alone(matrix: Path) -> Mapping[str, list[str]]:
+    """By check: the mutants that no other check kills, of those that all checks were run on."""
+    cells: dict[str, list[dict[str, str]]] = {}
+    for cell in json.loads(matrix.read_text())["cells"]:
+        cells.setdefault(cell["decoder"].partition(":")[2], []).append(cell)
+    items = max(map(len, cells.values()))
+    found: dict[str, list[str]] = {}
+    for name, row in cells.items():
+        killers = {cell["check"] for cell in row if cell["status"] in KILLING}
+        if len(row) == items and len(killers) == 1:
+            found.setdefault(killers.pop(), []).append(name)
+    return found
+
+
 def render(also: Mapping[str, Sequence[str]]) -> str:
     """The gallery by class of fault.
 

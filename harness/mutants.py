@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +21,10 @@ from tqdm import tqdm
 from harness import matrix, record
 from harness.checks.budget import PROFILES
 from harness.command_line import Parser, refuse
+from harness.diagnosis import diagnose
 from harness.items import Item, items
 from harness.matrix import CONTROLS, MUTANTS, Cell, Row
-from harness.verdict import Status
+from harness.verdict import FaultClass, Status, Verdict
 from reference_impl.controls import CONTROLS as RIGHT
 from reference_impl.mutants import MUTANTS as WRONG
 
@@ -34,6 +36,7 @@ class _Document(msgspec.Struct):
 
 
 EXACT_LAW = "exact_law.tables"
+SHORT = 80  # characters of a message that the JSON file keeps
 SYMBOLS = {
     Status.FAIL: "X",
     Status.ERROR: "E",
@@ -159,9 +162,37 @@ def render(rows: Sequence[Sequence[Cell]], style: str) -> str:
         symbols,
         *legend,
         "",
+        named_right(rows),
         *([problem for row in rows if (problem := wrong(row))] or ["nothing survives"]),
     ]
     return "\n".join(lines)
+
+
+def named_right(rows: Sequence[Sequence[Cell]]) -> str:
+    """How often all failing checks together name the mutant's own class of fault."""
+    mutants = [row for row in rows if row[0].decoder.startswith(f"{MUTANTS}:")]
+    right = sum(diagnosed(row) is WRONG[_name(row)].kind for row in mutants)
+    return f"class of fault named by all failing checks together: right for {right}/{len(mutants)}"
+
+
+def diagnosed(row: Sequence[Cell]) -> FaultClass | None:
+    """What a run of the suites says at its end, in whose order the cells are put."""
+    order = _order()
+    verdicts = [
+        Verdict(check=cell.check, status=cell.status, message="", fault_class=cell.named)
+        for cell in sorted(row, key=lambda cell: order.get(cell.item, 0))
+    ]
+    return diagnose(verdicts)[0]
+
+
+@functools.cache
+def _order() -> dict[str, int]:
+    """Place of every item among those of a run; a smoke run's are among them."""
+    return {str(item): number for number, item in enumerate(items("ci"))}
+
+
+def _name(row: Sequence[Cell]) -> str:
+    return row[0].decoder.partition(":")[2]
 
 
 def _whole(row: Row, cells: Sequence[Cell]) -> bool:
@@ -180,11 +211,15 @@ def _read_json(path: str) -> dict[str, list[Cell]]:
 
 
 def _write_json(path: str, rows: Mapping[str, Sequence[Cell]]) -> None:
-    """All rows so far, or what was there before: never a part of a file."""
-    cells = [cell for row in rows.values() for cell in row]
-    document = {**record.provenance(), "cells": cells}
+    """All rows so far, a line a cell, or what was there before: never a part of a file."""
+    cells = [
+        msgspec.json.encode(msgspec.structs.replace(cell, message=cell.message[:SHORT]))
+        for row in rows.values()
+        for cell in row
+    ]
+    head = msgspec.json.encode(record.provenance())[:-1]
     fresh = Path(f"{path}.new")
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+    fresh.write_bytes(head + b',"cells":[\n' + b",\n".join(cells) + b"\n]}\n")
     fresh.replace(path)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness import gallery, items, matrix, mutants
+from harness.checks.subject import NAMED
 from harness.matrix import Cell, Row
 from harness.verdict import FaultClass, Status
 
@@ -137,6 +140,27 @@ def test_the_gallery_names_every_mutant() -> None:
     (row,) = [line for line in text.splitlines() if line.startswith("| `accept_all`")]
     assert row.rstrip("| ").endswith("batching.rows")
     assert FaultClass.ACCEPTANCE.value.capitalize() in text
+
+
+def test_four_faults_in_five_are_named() -> None:
+    """By all failing checks of the full matrix, as committed, in the order of the suites."""
+    rows: dict[str, list[Cell]] = {}
+    for found in msgspec.json.decode(gallery.MATRIX.read_bytes())["cells"]:
+        rows.setdefault(found["decoder"], []).append(msgspec.convert(found, Cell))
+    assert {name.partition(":")[2] for name in rows} == {*mutants.WRONG, *mutants.RIGHT}
+    assert not [problem for row in rows.values() if (problem := mutants.wrong(row))]
+    right, total = mutants.named_right(list(rows.values())).rpartition(" ")[2].split("/")
+    assert int(total) == len(mutants.WRONG)
+    assert int(right) >= 0.8 * int(total)
+
+
+def test_a_check_names_what_only_it_kills() -> None:
+    """In its docstring; by the full matrix, as committed."""
+    alone = gallery.killed_alone(gallery.MATRIX)
+    for name in dict.fromkeys(item.check for item in SMOKE):
+        words = " ".join(str(NAMED[name].__doc__).split())
+        told = re.findall(r"Kills alone: ([^.]*)\.", words)
+        assert told == ([", ".join(alone[name])] if name in alone else []), name
 
 
 def test_the_page_of_faults_is_what_the_registry_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,8 +29,9 @@ def test_packed_model_computes_the_same() -> None:
     packed = with_packed_linears(plain)
     assert any(isinstance(module, PackedLinear) for module in packed.modules())
     assert not any(isinstance(module, PackedLinear) for module in plain.modules())
-    ids = torch.arange(40).view(2, 20)
-    torch.testing.assert_close(packed(ids).logits, plain(ids).logits, rtol=1e-4, atol=1e-5)
+    for shape in ((2, 20), (1, 1), (3, 1), (1, 2), (1, 4)):
+        ids = torch.arange(shape[0] * shape[1]).view(shape)
+        torch.testing.assert_close(packed(ids).logits, plain(ids).logits, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")

@@ -26,6 +26,8 @@ def clock(subject: Subject, budget: Budget) -> Verdict:
     longer is what its prompt costs, and must not be missing from the seconds. Of several calls
     the best counts, so that a busy machine blames nobody; where the prompt does not stand out of
     what a call costs anyway, nothing is claimed.
+
+    Kills alone: plain_clock_starts_late, clock_starts_late.
     """
     name, pair = "metrics.clock", subject.pair
     sampling = Sampling(temperature=0.0 if "greedy" in subject.decoder.capabilities else 1.0)

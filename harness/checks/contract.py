@@ -85,7 +85,10 @@ def requests(subject: Subject, budget: Budget) -> Verdict:
 
 @check("contract.nothing")
 def nothing(subject: Subject, budget: Budget) -> Verdict:
-    """No requests are answered by no completions."""
+    """No requests are answered by no completions.
+
+    Kills alone: needs_a_request.
+    """
     name = "contract.nothing"
     try:
         subject.ask([])

@@ -58,7 +58,10 @@ def family(subject: Subject, budget: Budget, setting: str, draft_tokens: int) ->
 
 @check("distribution.recovered", "sampling")
 def recovered(subject: Subject, budget: Budget) -> Verdict:
-    """The same of a draft that is mostly rejected, so that most tokens come from the residual."""
+    """The same of a draft that is mostly rejected, so that most tokens come from the residual.
+
+    Kills alone: resample_from_target_subtle.
+    """
     return _judge(subject, "distribution.recovered", budget, "T=1", draft_tokens=2)
 
 

@@ -221,7 +221,10 @@ def identity(subject: Subject, budget: Budget) -> Verdict:
 
 @check("greedy.ties", "greedy")
 def ties(subject: Subject, budget: Budget) -> Verdict:
-    """Where two best logits tie exactly the token is the one that plain decoding takes."""
+    """Where two best logits tie exactly the token is the one that plain decoding takes.
+
+    Kills alone: last_maximum.
+    """
     name, pair = "greedy.ties", subject.pair
     requests = [
         Request(

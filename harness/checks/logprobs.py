@@ -65,6 +65,8 @@ def values(subject: Subject, budget: Budget) -> Verdict:
     """One for every token, and the target's after the tokens before it.
 
     Greedy and sampled, under filters and penalties, ended by length, EOS and stop sequence.
+
+    Kills alone: logprobs_untempered.
     """
     name, tokens, widest = "logprobs.values", 0, 0.0
     for requests in _settings(subject, budget):

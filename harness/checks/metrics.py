@@ -25,6 +25,8 @@ def identities(subject: Subject, budget: Budget) -> Verdict:
 
     Greedy and sampled, with speculation and without, short prompts and long ones, outputs that
     end by length, EOS or stop sequence.
+
+    Kills alone: rate_of_all_matches, chunks_as_tokens.
     """
     name = "metrics.identities"
     requests = [request for request in _spread(subject, budget) if subject.supports(request)]

@@ -132,6 +132,8 @@ def any_request(subject: Subject, budget: Budget) -> Verdict:
     Prompt, length, K, temperature, filters, penalties, bias, grammar, EOS, stop sequences,
     min_new_tokens, seed, logprobs, speculation. One with a seed is asked twice, another one again
     with an end at a token of its answer.
+
+    Kills alone: stop_forgotten_for_minimum.
     """
     name, session = "properties.requests", Session(subject)
     subject.require_one_of("greedy", "sampling")

@@ -118,6 +118,8 @@ def unseeded(subject: Subject, budget: Budget) -> Verdict:
 
     In calls of their own, as rows of one call, and each after a request with a seed, which must
     not stay in force.
+
+    Kills alone: seed_stays.
     """
     name = "randomness.unseeded"
     request = _request(subject, budget, None)

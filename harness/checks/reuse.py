@@ -128,6 +128,8 @@ def second_turn(subject: Subject, budget: Budget) -> Verdict:
     The second prompt is the first one, the ids that came back, and something new. By length, by
     EOS and by a stop sequence the first answer ends at every place of a block: whatever the
     decoder had computed beyond must be forgotten.
+
+    Kills alone: overshoot_remembered.
     """
     name = "cache.second_turn"
     turns = [

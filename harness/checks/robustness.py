@@ -39,7 +39,10 @@ def senseless(pair: ModelPair) -> Mapping[str, Request]:
 
 @check(_NAME, "greedy", "validates")
 def bad_input(subject: Subject, budget: Budget) -> Verdict:
-    """Every senseless request raises ValueError, and the next good one is answered right."""
+    """Every senseless request raises ValueError, and the next good one is answered right.
+
+    Kills alone: answers_nonsense, crashes_on_nonsense.
+    """
     for what, request in senseless(subject.pair).items():
         try:
             completion = subject.decoder.generate([request])

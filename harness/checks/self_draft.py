@@ -29,7 +29,10 @@ WARM = Sampling(temperature=1.0)
 
 @check("acceptance.self_draft_positions", "rounds", "model_draft")
 def accepts_all_by_position(subject: Subject, budget: Budget) -> Verdict:
-    """The same where positions are absolute: a draft that is told other ones says other things."""
+    """The same where positions are absolute: a draft that is told other ones says other things.
+
+    Kills alone: draft_positions_shifted.
+    """
     verdict = _accepts_all(subject, budget, "acceptance.self_draft_positions")
     if verdict.fault_class is not FaultClass.SPEED:
         return verdict

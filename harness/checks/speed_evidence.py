@@ -71,6 +71,8 @@ def target_tokens(subject: Subject, budget: Budget) -> Verdict:
 
     A tree may double a block, and a scheduler take a row's cache away now and then; but a text
     that is read again for every second call is too much.
+
+    Kills alone: prompt_read_again.
     """
     name, length = "speed_evidence.target_tokens", min(60, subject.pair.context_length // 2)
     requests = [

@@ -32,6 +32,9 @@ WIDEST = 512  # tokens of a window that is swept, and of a text that is
 def window(subject: Subject, budget: Budget) -> Verdict:
     """Texts that stay within the target's window, that reach it within a block, and that are
     beyond it from the start, over K.
+
+    Kills alone: window_untrimmed, window_misaligned, window_forgotten, window_forgotten_subtle,
+    window_too_narrow, window_too_narrow_subtle.
     """
     name, pair = "greedy.window", subject.pair
     size = sliding_window(pair.target.config.get_text_config())
@@ -71,6 +74,9 @@ def recurrent(subject: Subject, budget: Budget) -> Verdict:
     """A target with a recurrent state: rejections, full blocks and rounds without drafts.
 
     A decoder that says of such a target that it cannot speculate on it is not at fault.
+
+    Kills alone: state_not_restored, state_not_restored_subtle, state_half_restored,
+    first_slot_read, empty_round_uncommitted.
     """
     name, pair = "greedy.recurrent", subject.pair
     if not is_recurrent(pair.target):

@@ -83,6 +83,8 @@ def length(subject: Subject, budget: Budget) -> Verdict:
 def stop(subject: Subject, budget: Budget) -> Verdict:
     """Stop sequences of 1 to 3 tokens at every offset, so that some begin in one block and end in
     the next, alone and among several; and those that begin in the prompt, which are none.
+
+    Kills alone: stop_in_prompt.
     """
     cases = []
     for case in _cases(subject.pair, budget):
@@ -125,7 +127,10 @@ def min_new_tokens(subject: Subject, budget: Budget) -> Verdict:
 
 @check("stopping.context", "greedy")
 def context(subject: Subject, budget: Budget) -> Verdict:
-    """Prompt and output fill the context to its last token, and K reaches beyond it."""
+    """Prompt and output fill the context to its last token, and K reaches beyond it.
+
+    Kills alone: context_overrun_subtle.
+    """
     name, pair = "stopping.context", subject.pair
     if pair.context_length > LONGEST_CONTEXT:
         raise Unsupported(

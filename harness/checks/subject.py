@@ -253,6 +253,10 @@ def disordered(requests: Sequence[Request], completions: Sequence[Completion]) -
 Check = Callable[Concatenate[Subject, Parameters], Verdict]
 
 
+NAMED: dict[str, Callable[..., Verdict]] = {}
+"""Every check that was imported, by name."""
+
+
 def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Parameters]]:
     """Make a function a check: it has a name, needs capabilities, and outlives the decoder.
 
@@ -288,6 +292,7 @@ def check(name: str, *needs: str) -> Callable[[Check[Parameters]], Check[Paramet
                 verdict = msgspec.structs.replace(verdict, repro=again)
             return verdict
 
+        NAMED[name] = run
         return run
 
     return decorate

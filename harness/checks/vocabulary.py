@@ -22,6 +22,8 @@ def padding(subject: Subject, budget: Budget) -> Verdict:
     """Where a model is wider than the vocabulary, and mostly at its padding, no id is of it.
 
     Greedy outputs over K are plain decoding's; of sampled ones every id must mean a token.
+
+    Kills alone: padding_proposed.
     """
     name, pair = "vocabulary.padding", subject.pair
     widths = [model.config.get_text_config().vocab_size for model in (pair.target, pair.draft)]
