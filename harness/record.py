@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from harness.contract import Round
 from harness.verdict import Verdict
 
 SCHEMA = 1
@@ -94,6 +95,13 @@ class GenerationRow(msgspec.Struct, frozen=True, kw_only=True, tag="generation",
     near_tie: str = ""  # why a divergence is not a fault, if it is not
     fault: str = ""  # where and by how much the outputs differ, if it is
     error: str = ""
+
+    @property
+    def rounds(self) -> list[Round] | None:
+        """Rounds of the speculative arm; None where the decoder does not tell them."""
+        if self.drafted is None or self.accepted is None:
+            return None
+        return list(map(Round, self.drafted, self.accepted))
 
 
 class Footer(msgspec.Struct, frozen=True, kw_only=True, tag="footer", tag_field="kind"):

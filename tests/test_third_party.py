@@ -132,7 +132,7 @@ def test_a_decoder_is_judged_and_its_record_knows_no_machine(
         "class Lost:\n"
         "    capabilities = frozenset({'greedy'})\n"
         "    def generate(self, requests):\n"
-        "        built = f'{tempfile.gettempdir()}/build/main.c:3, /home/somebody/work/a/ops.c:5'\n"
+        "        built = f'{tempfile.gettempdir()}/build/main.c:3, /home/somebody/src/a/ops.c:5'\n"
         "        here, home = Path.cwd(), Path.home()\n"
         "        raise OSError(f'{home}/weights, {here}/weights: not found; {built}')\n"
         "def build(pair):\n    return Lost()\n"

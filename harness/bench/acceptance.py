@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from harness.bench.estimate import CONFIDENCE, MANY, RESAMPLES, RESAMPLING_SEED, Estimate, mean
 from harness.bench.summary import groups, timeable
-from harness.contract import Round
 from harness.record import GenerationRow
 from harness.stats.trials import Trials, wrong_rounds
 
@@ -179,10 +178,8 @@ def _theory(rows: Sequence[GenerationRow]) -> dict[int, float]:
     """Mean of sum min(p, q) by place, of the rows that have it."""
     found: dict[int, list[float]] = {}
     for row in rows:
-        if row.overlap is None:
-            continue
-        rounds = [Round(d, a) for d, a in zip(row.drafted or [], row.accepted or [], strict=True)]
-        if wrong_rounds(rounds, len(row.overlap), None):
+        rounds = row.rounds
+        if row.overlap is None or not rounds or wrong_rounds(rounds, len(row.overlap), None):
             continue
         trials = Trials.of(rounds, row.overlap)
         for place, overlap in zip(trials.position.tolist(), trials.beta.tolist(), strict=True):

@@ -20,7 +20,7 @@ from harness.checks.evidence import reason
 from harness.checks.naming import named
 from harness.checks.places import ROLE, places
 from harness.checks.reach import POWER, Reach
-from harness.contract import Request, Round, Sampling
+from harness.contract import Request, Sampling
 from harness.models import ModelPair
 from harness.record import GenerationRow, VerdictRow
 from harness.stats import experts
@@ -115,8 +115,7 @@ class Evidence:
         where EOS may end them that is an order which knows the future.
         """
         tokens = row.tokens if speculate else row.plain_tokens
-        told = speculate and row.drafted is not None and row.accepted is not None
-        rounds = list(map(Round, row.drafted or (), row.accepted or ())) if told else None
+        rounds = row.rounds if speculate else None
         request = Request(prompt=prompt, max_new_tokens=len(tokens), sampling=self.sampling)
         key = (row.task, row.prompt_id, speculate)
         earlier = self._earlier.get(key, ())
@@ -158,12 +157,12 @@ class Evidence:
                 "tokens": decisions.speculative.tokens,
                 "tokens_that_tell": round(self.reach.effective),
                 "tokens_for_a_gross_fault": _finite(self.reach.gross),
-                "log10_wealth": _log10(decisions.speculative),
+                "log10_wealth": decisions.speculative.log10_wealth,
                 "plain_arm": {
                     "tokens": decisions.plain.tokens,
-                    "log10_wealth": _log10(decisions.plain),
+                    "log10_wealth": decisions.plain.log10_wealth,
                 },
-                "log10_wealth_less_what_the_plain_arm_won": _log10(decisions.net),
+                "log10_wealth_less_what_the_plain_arm_won": decisions.net.log10_wealth,
             },
         )
 
@@ -197,10 +196,6 @@ class Evidence:
             f"drafted ones, and {math.ceil(needed)} are needed; take more --prompts, "
             "--max-new-tokens or --profile full"
         )
-
-
-def _log10(decision: Decision) -> float:
-    return round(decision.log_wealth / math.log(10), 2)
 
 
 def _finite(value: float) -> int | None:

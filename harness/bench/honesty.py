@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
 from harness.bench.summary import REPEATING, repetition, timeable
-from harness.contract import Round
 from harness.record import GenerationRow
 from harness.stats.trials import wrong_rounds
 
@@ -125,8 +124,7 @@ def _broken(row: GenerationRow, draft_tokens: int | None) -> Iterator[tuple[str,
             words = f"{len(row.drafted)} drafted and {len(row.accepted)} accepted"
             yield "its rounds do not add up", words
         else:
-            rounds = list(map(Round, row.drafted, row.accepted))
-            if problem := wrong_rounds(rounds, len(row.tokens), draft_tokens):
+            if problem := wrong_rounds(row.rounds, len(row.tokens), draft_tokens):
                 yield "its rounds do not add up", problem
     for arm, counts, tokens in (
         ("plain", row.plain_counts, len(row.plain_tokens)),

@@ -49,14 +49,14 @@ def conclusion(arms: TwoArms, setting: str) -> Verdict:
     found: dict[str, object] = {
         "alpha": arms.budget.alpha,
         "tokens": decision.tokens,
-        "log10_wealth": round(decision.log_wealth / math.log(10), 2),
+        "log10_wealth": decision.log10_wealth,
         "slack": arms.slack_in_words(),
         "near_the_border_of_a_filter": arms.speculative.process.near,
     }
     if arms.has_plain:
         found["plain_arm"] = {
             "tokens": control.tokens,
-            "log10_wealth": round(control.log_wealth / math.log(10), 2),
+            "log10_wealth": control.log10_wealth,
         }
         found["between_the_arms_log10_wealth"] = round(arms.between.log_wealth / math.log(10), 2)
     if arms.has_plain and control.rejected and not arms.arms_differ:

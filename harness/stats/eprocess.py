@@ -71,6 +71,11 @@ class Decision:
     lead: float
 
     @property
+    def log10_wealth(self) -> float:
+        """The wealth as a power of ten, to be printed."""
+        return round(self.log_wealth / math.log(10), 2)
+
+    @property
     def settled(self) -> bool:
         """Whether the fault may be named: no other family is within ``LEAD``."""
         return self.lead >= LEAD
