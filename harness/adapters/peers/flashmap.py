@@ -25,6 +25,10 @@ class FlashMap(Peer):
         super().__init__(pair)
         if not hasattr(self.target.get_decoder(), "layers"):
             raise UnsupportedPairError("flashmap hooks into get_decoder().layers of the target")
+        config = self.target.config
+        if config.vocab_size < config.hidden_size:
+            # It factors E^T E of the embedding E, which then has not full rank.
+            raise UnsupportedPairError("flashmap wants as many ids as the target's states are wide")
         self._drafter = cache(self._make)
 
     def _make(self, k: int) -> Any:
