@@ -31,11 +31,13 @@ SLACK = 1e-4  # nats: some ten times what the log probabilities of this engine a
 
 
 class OverAccept(SpeculativeEngine):
-    """Acceptance with probability min(1, FACTOR p/q)."""
+    """Acceptance with probability min(1, factor p/q)."""
+
+    factor = FACTOR
 
     def accept(self, p: Tensor, q: Tensor, u: Tensor) -> Tensor:
         """One coin too generous."""
-        return u * q < FACTOR * p
+        return u * q < self.factor * p
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,19 @@ class OnEngine:
 
 
 def detect(
-    alpha: float, most: int = MOST, engine: type[SpeculativeEngine] = OverAccept
+    alpha: float,
+    most: int = MOST,
+    engine: type[SpeculativeEngine] = OverAccept,
+    seed: int = 0,
 ) -> OnEngine:
     """Generate and score batch by batch until the fault is found, or ``most`` tokens are spent."""
     pair = load_pair(PAIR)
     decoder = EngineDecoder(pair, ModelDrafter(pair.draft, pair.vocab_size), engine=engine)
     process = EProcess(experts.NAMED, q=True, alpha=alpha)
     generating = scoring = 0.0
-    for batch in range(-(-most // (ROWS * NEW_TOKENS))):
-        requests = _requests(pair, batch)
+    size = min(ROWS, -(-most // NEW_TOKENS))
+    for batch in range(-(-most // (size * NEW_TOKENS))):
+        requests = _requests(pair, seed + batch * size, size)
         start = time.perf_counter()
         completions = decoder.generate(requests)
         between = time.perf_counter()
@@ -97,8 +103,7 @@ def detect(
     return OnEngine(process.tokens, process.crossed_at, named, generating, scoring)
 
 
-def _requests(pair: ModelPair, batch: int) -> Sequence[Request]:
-    first = batch * ROWS
+def _requests(pair: ModelPair, first: int, size: int) -> Sequence[Request]:
     return [
         Request(
             prompt=random_prompt(pair, 6, first + i),
@@ -108,5 +113,5 @@ def _requests(pair: ModelPair, batch: int) -> Sequence[Request]:
             draft_tokens=DRAFT_TOKENS,
             logprobs=True,
         )
-        for i in range(ROWS)
+        for i in range(size)
     ]
