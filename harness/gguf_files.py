@@ -33,7 +33,7 @@ def write_gguf(directory: Path) -> Path:
         import gguf  # noqa: F401
     except ImportError:
         raise ValueError("GGUF files need: pip install 'specdec-harness[gguf]'") from None
-    config = AutoConfig.from_pretrained(directory)
+    config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     if _name(config) not in _ARCHITECTURES:
         raise UnsupportedPairError(
             f"no GGUF of {_name(config)}: only of {', '.join(_ARCHITECTURES)}"
@@ -88,7 +88,7 @@ def _add_vocabulary(writer: Any, directory: Path, size: int) -> None:
         writer.add_token_list(texts)
         writer.add_token_types(types)
         return
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
     for text, token in tokenizer.get_vocab().items():
         if token < size:
             texts[token] = text

@@ -10,15 +10,17 @@ import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, cast
 
 import msgspec
 
 from harness import protocol
 from harness.contract import ClosingDecoder, Decoder, StreamingDecoder
-from harness.pair_files import UnsupportedPairError
+from harness.pair_files import PairFiles, UnsupportedPairError
 from harness.protocol import FromChild, ToChild
+
+Build = Callable[..., Decoder]  # of a ``PairFiles`` and options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,18 +30,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("error: give one package.module:factory", file=sys.stderr)
         return 2
     sys.path.insert(0, os.getcwd())
-    # The pipes are this function's alone. Whatever the library prints goes to stderr, and what it
-    # starts reads nothing: by descriptor, for what is not Python.
-    lines, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)
-    serve(names[0], lines, answers)
+    serve(named(names[0]), *pipes())
     return 0
 
 
-def serve(name: str, lines: IO[bytes], answers: IO[bytes]) -> None:
+def pipes() -> tuple[IO[bytes], IO[bytes]]:
+    """The pipes of the protocol, which are nobody else's from here on.
+
+    Whatever the library prints goes to stderr, and what it starts reads nothing: by descriptor, for
+    what is not Python.
+    """
+    lines, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    return lines, answers
+
+
+def named(name: str) -> Build:
+    """The factory ``package.module:function``, imported when it is first called."""
+
+    def build(files: PairFiles, **options: bool | int | float | str) -> Decoder:
+        decoder: Decoder = pkgutil.resolve_name(name)(files, **options)
+        return decoder
+
+    return build
+
+
+def serve(build: Build, lines: IO[bytes], answers: IO[bytes]) -> None:
     """Build the decoder when asked to, and answer line by line."""
-    host = _Host(name)
+    host = _Host(build)
     for line in lines:
         message = msgspec.json.decode(line, type=ToChild)
         if isinstance(message, protocol.Stop):
@@ -68,15 +87,15 @@ def _error(number: int, error: Exception) -> protocol.Error:
 class _Host:
     """The decoder, and the stream that is open."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, build: Build) -> None:
+        self._build = build
         self._decoder: Decoder | None = None
         self._pieces: Iterator[list[int]] = iter(())
 
     def answer(self, message: ToChild) -> FromChild:
         """The reply to one message."""
         if isinstance(message, protocol.Start):
-            self._decoder = pkgutil.resolve_name(self._name)(message.pair, **message.options)
+            self._decoder = self._build(message.pair, **message.options)
             return protocol.Ready(
                 id=message.id,
                 protocol=protocol.VERSION,

@@ -36,6 +36,8 @@ class ModelPair:
         Where the weights came from, for the record.
     heads : dict of str to Path
         Drafters that were trained for the target and read its states, by family.
+    loaded_with : dict
+        What ``load_pair`` was given: by that another process has the same pair.
     """
 
     name: str
@@ -47,6 +49,7 @@ class ModelPair:
     tokenizer: Any = None
     source: str = ""
     heads: dict[str, Path] = field(default_factory=dict)
+    loaded_with: dict[str, Any] = field(default_factory=dict)
     _directories: dict[str, Path] = field(default_factory=dict, repr=False)
 
     @property

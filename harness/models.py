@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
-from harness import precision, smollm2, timing_pairs, tiny_pairs
+from harness import model_files, precision, smollm2, timing_pairs, tiny_pairs
 from harness.model_pair import Elsewhere
 from harness.model_pair import ModelPair as ModelPair
 from harness.model_pair import NoWeightsError as NoWeightsError
@@ -78,6 +78,7 @@ def load_pair(
     dtype: str = "float32",
     vocab_size: int = 0,
     context_length: int = 128,
+    trust_remote_code: bool = False,
 ) -> ModelPair:
     """Load a pair by name, or from two directories or hub ids; or none, given a vocabulary.
 
@@ -91,6 +92,8 @@ def load_pair(
         Of ``pair_files.DTYPES``, or float64.
     vocab_size, context_length : int
         Instead of models.
+    trust_remote_code : bool
+        Whether Python that comes with ``target`` or ``draft`` is run; it is refused otherwise.
 
     Raises
     ------
@@ -99,11 +102,13 @@ def load_pair(
     """
     if vocab_size:
         elsewhere: Any = Elsewhere()
-        return ModelPair(WEIGHTLESS, elsewhere, elsewhere, vocab_size, context_length)
+        pair = ModelPair(WEIGHTLESS, elsewhere, elsewhere, vocab_size, context_length)
+        pair.loaded_with = {"vocab_size": vocab_size, "context_length": context_length}
+        return pair
     if target or draft:
         if not (target and draft):
             raise PairError("give both --target and --draft (a directory or a hub id each)")
-        pair = _from_paths(target, draft)
+        pair = _from_paths(target, draft, trust_remote_code)
     elif name in TINY_PAIRS:
         pair = _tiny(name, TINY_PAIRS[name])
     elif name in timing_pairs.RECIPES:
@@ -117,6 +122,10 @@ def load_pair(
         except ValueError as error:
             raise PairError(f"{error}: choose another --dtype") from None
         model.to(_device(device)).eval()
+    pair.loaded_with = {"target": target, "draft": draft} if target else {"name": name}
+    if trust_remote_code:
+        pair.loaded_with["trust_remote_code"] = True
+    pair.loaded_with |= {"device": device, "dtype": dtype}
     return pair
 
 
@@ -167,7 +176,7 @@ def _smollm2(name: str) -> ModelPair:
         directory, source = smollm2.find(cache_directory())
     except smollm2.NotFound as error:
         raise PairError(str(error)) from None
-    target = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    target = model_files.load(str(directory))
     draft = load_reduced_draft(target, smollm2.DRAFT)
     return ModelPair(
         name=name,
@@ -176,22 +185,16 @@ def _smollm2(name: str) -> ModelPair:
         vocab_size=int(target.config.vocab_size),
         context_length=int(target.config.max_position_embeddings),
         eos=smollm2.EOS,
-        tokenizer=AutoTokenizer.from_pretrained(directory),
+        tokenizer=AutoTokenizer.from_pretrained(directory, trust_remote_code=False),
         source=source,
         heads=smollm2.heads(),
         _directories={"target": directory},
     )
 
 
-def _from_paths(target: str, draft: str) -> ModelPair:
-    models = []
-    for path in (target, draft):
-        try:
-            models.append(AutoModelForCausalLM.from_pretrained(**_where(path), dtype=torch.float32))
-        except (OSError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise PairError(f"cannot load {path!r} as a causal LM: {reason}") from None
-    tokenizers = [_tokenizer(path) for path in (target, draft)]
+def _from_paths(target: str, draft: str, trust: bool) -> ModelPair:
+    models = [model_files.load(path, trust) for path in (target, draft)]
+    tokenizers = [model_files.tokenizer(path, trust) for path in (target, draft)]
     if all(tokenizers):
         first, second = (t.get_vocab() for t in tokenizers)
         if first != second:
@@ -222,22 +225,3 @@ def _from_paths(target: str, draft: str) -> ModelPair:
         tokenizer=tokenizers[0],
         source=f"{target} and {draft}",
     )
-
-
-def _where(path: str) -> dict[str, str]:
-    """A directory or hub id as ``from_pretrained`` takes it; a GGUF file is read dequantised."""
-    if not path.endswith(".gguf"):
-        return {"pretrained_model_name_or_path": path}
-    file = Path(path)
-    if not file.exists():
-        raise PairError(f"cannot load {path!r} as a causal LM: there is no such file")
-    return {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-
-
-def _tokenizer(path: str) -> Any:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(**_where(path))
-    except Exception:  # a directory without a tokenizer fails in ways that differ by version
-        return None
-    # Or it succeeds, with an empty one: GPT-2's then knows its end-of-text token alone.
-    return tokenizer if len(tokenizer) > len(tokenizer.all_special_tokens) else None

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from harness.checks.budget import PROFILES
+from harness.isolation import LIMITS, isolated_name, limits
 from harness.pair_files import DTYPES
 
 DEFAULT_DECODER = "reference"
@@ -25,6 +26,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     add(
         "--decoder-option", action="append", default=[], metavar="K=V", help="handed to the factory"
+    )
+    add(
+        "--isolate",
+        action="store_true",
+        help="run the decoder in a child process: it can neither hang nor end the run",
+    )
+    for limit in LIMITS:
+        add(
+            f"--{limit.option}",
+            type=float,
+            default=None,
+            metavar=limit.metavar,
+            help=f"with --isolate: {limit.meaning} (default: {limit.default:g})",
+        )
+    add(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the Python that a model's directory brings",
     )
     add("--pair", default="", help="model pair; default: the tiny pairs each suite names")
     add("--target", default=None, help="directory or hub id of a target, with --draft")
@@ -94,11 +113,11 @@ def check_options(config: pytest.Config) -> None:
     if option("vocab_size") < 0:
         raise ValueError(f"--vocab-size is {option('vocab_size')}: it must be at least 1")
     # Only where there is something to check: importing torch takes its time.
-    if option("pair") or options or option("decoder") != DEFAULT_DECODER:
+    if option("pair") or options or decoder_name(config) != DEFAULT_DECODER:
         from harness.adapters import find_factory
         from harness.models import check_name
 
-        signature = inspect.signature(find_factory(option("decoder")))
+        signature = inspect.signature(find_factory(decoder_name(config)))
         try:
             signature.bind("pair", **options)
         except TypeError as error:
@@ -109,12 +128,20 @@ def check_options(config: pytest.Config) -> None:
             check_name(option("pair"))
 
 
+def decoder_name(config: pytest.Config) -> str:
+    """What ``load_decoder`` is to find."""
+    option = config.getoption
+    return isolated_name(option("decoder")) if option("isolate") else str(option("decoder"))
+
+
 def decoder_options(config: pytest.Config) -> dict[str, str]:
-    """What ``--decoder-option`` hands to the factory."""
+    """What ``--decoder-option`` hands to the factory, and the limits of ``--isolate``."""
     found = {}
     for text in config.getoption("decoder_option"):
         key, equals, value = text.partition("=")
         if not (key and equals):
             raise ValueError(f"--decoder-option {text!r}: it must be KEY=VALUE")
         found[key] = value
-    return found
+    option = config.getoption
+    given = {limit.name: option(limit.name) for limit in LIMITS}
+    return found | limits(given, option("isolate"))

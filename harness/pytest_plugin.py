@@ -17,7 +17,7 @@ import pytest
 from harness.checks.budget import ALPHA, PROFILES, Budget
 from harness.expectations import Expectations, ExpectationsError
 from harness.pair_files import DTYPES
-from harness.pytest_options import check_options, decoder_options
+from harness.pytest_options import check_options, decoder_name, decoder_options
 from harness.pytest_options import pytest_addoption as pytest_addoption
 from harness.verdict import Status, Verdict
 
@@ -72,7 +72,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     coarse = option("dtype") != DTYPES[0]
     where = f"{option('device')} in {option('dtype')}" if coarse else option("device")
     return [
-        f"decoder: {option('decoder')} {decoder_options(config) or ''}".rstrip(),
+        f"decoder: {decoder_name(config)} {decoder_options(config) or ''}".rstrip(),
         f"pair: {pair or 'tiny pairs'} on {where}; profile: {option('profile')}",
         f"seed: {option('seed')}; alpha: {ALPHA} for the whole run",
         f"versions: {found}",
@@ -150,11 +150,13 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
     arguments["device"] = option("device")
     if option("dtype") != DTYPES[0]:  # a reproduction names what is not as always
         arguments["dtype"] = option("dtype")
-    options = decoder_options(request.config)
+    options, decoder_is = decoder_options(request.config), decoder_name(request.config)
+    if option("trust_remote_code"):
+        arguments["trust_remote_code"] = True
     try:
         if name not in _pairs:
             _pairs[name] = load_pair(**arguments)
-        decoder = load_decoder(option("decoder"), _pairs[name], options)
+        decoder = load_decoder(decoder_is, _pairs[name], options)
     except PairError as error:
         # It ends the run, which a worker cannot, unless the user asked for no such pair.
         asked = name in TINY_PAIRS or option("pair") or option("target")
@@ -165,7 +167,7 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
         pytest.skip(f"{_NOT_HERE}{error}")
     except DecoderError as error:  # on this pair: it may do on others
         raise pytest.fail.Exception(str(error), pytrace=False) from None
-    yield Subject(decoder, _pairs[name], option("decoder"), options, arguments)
+    yield Subject(decoder, _pairs[name], decoder_is, options, arguments)
     if isinstance(decoder, ClosingDecoder):
         decoder.close()
 

@@ -34,7 +34,7 @@ def session(*messages: ToChild, name: str = "hosted:troublesome") -> list[Any]:
     """The answers to some messages."""
     lines = b"".join(msgspec.json.encode(message) + b"\n" for message in messages)
     answers = io.BytesIO()
-    host.serve(name, io.BytesIO(lines), answers)
+    host.serve(host.named(name), io.BytesIO(lines), answers)
     return [msgspec.json.decode(line, type=FromChild) for line in answers.getvalue().splitlines()]
 
 

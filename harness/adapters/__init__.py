@@ -71,7 +71,8 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
     name : str
         A built-in name, an engine, an entry point of the group ``specdec_harness.decoders``,
         ``package.module:factory`` with ``factory(pair, **options) -> Decoder``, ``cmd: COMMAND``
-        for a child process on stdio, or the URL of a server.
+        for a child process on stdio, ``isolated: NAME`` for one in Python in a process of its own,
+        or the URL of a server.
     options : mapping
         Handed to the factory; numbers and booleans are converted where they look like it.
 
@@ -113,6 +114,12 @@ def find_factory(name: str) -> Factory:
         except ValueError as error:
             raise DecoderError(str(error)) from None
         return functools.partial(stdio.command, line)
+    if name.startswith("isolated:"):
+        from harness.adapters.isolated import isolated
+
+        inner = name.removeprefix("isolated:").strip()
+        _path_of(inner)  # and no more: nothing of it is imported here
+        return functools.partial(isolated, inner)
     if name.startswith(("http://", "https://")):
         from harness.adapters.http import endpoint
 
@@ -121,14 +128,7 @@ def find_factory(name: str) -> Factory:
 
     if name in ENGINES:
         return ENGINES[name].build
-    entries = {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
-    path = BUILT_IN.get(name) or entries.get(name) or name
-    module_name, _, attribute = path.partition(":")
-    if not attribute:
-        raise DecoderError(
-            f"unknown decoder {name!r}: known are {', '.join(decoder_names())}; your own is "
-            "package.module:factory"
-        )
+    module_name, _, attribute = _path_of(name).partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # a module of the user's own, next to where they are
     try:
@@ -142,6 +142,25 @@ def find_factory(name: str) -> Factory:
         raise DecoderError(f"module {module_name!r} has no function {attribute!r}")
     found: Factory = factory
     return found
+
+
+def _path_of(name: str) -> str:
+    """``package.module:factory`` of a decoder in Python; DecoderError if there is none."""
+    from harness.adapters.engines import ENGINES
+
+    if name.startswith(("cmd:", "isolated:", "http://", "https://")) or name in ENGINES:
+        raise DecoderError(
+            f"{name!r} does not run in this process: it needs no isolation; its time is limited by "
+            "--decoder-option timeout=SECONDS"
+        )
+    entries = {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
+    path = BUILT_IN.get(name) or entries.get(name) or name
+    if not path.partition(":")[2]:
+        raise DecoderError(
+            f"unknown decoder {name!r}: known are {', '.join(decoder_names())}; your own is "
+            "package.module:factory"
+        )
+    return path
 
 
 def _value(text: str) -> Any:

@@ -9,13 +9,17 @@ import shlex
 import signal
 import subprocess
 import time
+import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+from harness.adapters import family
+
 SHOWN = 400  # bytes of what a child wrote to stderr
 LONGEST = 1 << 28  # bytes of one answer
 CHUNK = 1 << 16
+GIB = 1 << 30
 GLANCE = 0.2  # seconds between two looks at whether a silent child is still there
 PATIENCE = 5.0  # seconds for a child that was told to exit
 
@@ -25,7 +29,7 @@ class ChildError(RuntimeError):
 
 
 class Child:
-    """One process, in a group of its own: what it started ends with it.
+    """One process, in a group of its own: what it started ends with it (``family``).
 
     A terminal's Ctrl-C does not reach it, so that the harness decides. At the end of this object,
     and of the interpreter, it is killed.
@@ -35,6 +39,8 @@ class Child:
     command : sequence of str
     environment : mapping, optional
         Variables in place of this process's own.
+    memory : int, optional
+        Bytes that it and what it started may hold; looked at while an answer is waited for.
 
     Attributes
     ----------
@@ -42,7 +48,13 @@ class Child:
         Ends it and all that it started, at once.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None,
+        memory: int | None = None,
+    ) -> None:
+        self._memory, self._mark = memory, uuid.uuid4().hex
         try:
             self._process = subprocess.Popen(
                 command,
@@ -50,12 +62,12 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                env=environment,
+                env=family.marked(os.environ if environment is None else environment, self._mark),
                 start_new_session=True,
             )
         except OSError as error:
             raise ChildError(f"cannot start {shlex.join(command)}: {error.strerror}") from None
-        self.kill = weakref.finalize(self, _kill, self._process)
+        self.kill = weakref.finalize(self, _kill, self._process, self._mark)
         stdin, stdout, stderr = _pipes(self._process)
         for pipe in (stdin, stderr):
             os.set_blocking(pipe.fileno(), False)
@@ -74,6 +86,7 @@ class Child:
             If there is none, in words that say why.
         """
         deadline, unwritten = time.monotonic() + timeout, memoryview(line)
+        glance = time.monotonic() + GLANCE
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdin, selectors.EVENT_WRITE)
             selector.register(self._stdout, selectors.EVENT_READ)
@@ -85,6 +98,9 @@ class Child:
                     raise ChildError(f"the child {what} within {timeout:g} s{self._last_words()}")
                 if len(self._read) > LONGEST:
                     raise ChildError(f"the child wrote a line of more than {LONGEST} bytes")
+                if self._memory and time.monotonic() > glance:
+                    self._weigh(self._memory)
+                    glance = time.monotonic() + GLANCE
                 ready = [key.fileobj for key, _ in selector.select(min(left, GLANCE))]
                 # Something that it left behind may keep its pipes open.
                 if not ready and self._process.poll() is not None:
@@ -119,6 +135,13 @@ class Child:
             return 0
         except OSError:  # it reads no more; whether it answers is another matter
             return len(data)
+
+    def _weigh(self, limit: int) -> None:
+        if (held := family.resident(self._mark)) > limit:
+            raise ChildError(
+                f"the child and what it started hold {held / GIB:.3g} GiB, the limit is "
+                f"{limit / GIB:.3g}{self._last_words()}"
+            )
 
     def _hear(self) -> bool:
         """Read some of stderr; whether there may be more."""
@@ -158,9 +181,10 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes], IO[b
     return process.stdin, process.stdout, process.stderr
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes], mark: str) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    family.kill(mark)
     process.wait()
     for pipe in _pipes(process):
         pipe.close()

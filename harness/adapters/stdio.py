@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -38,9 +39,14 @@ class StdioDecoder:
     options : mapping
         Handed to the child.
     timeout : float
-        Seconds that one answer may take; the first one too, for which models are loaded.
+        Seconds that one answer may take, or a whole stream; the first answer too, for which models
+        are loaded.
     environment : mapping, optional
         Variables in place of this process's own.
+    starting : float, optional
+        Seconds in which a child must be ready, if that is not ``timeout``.
+    memory : int, optional
+        Bytes that a child and what it started may hold.
 
     Attributes
     ----------
@@ -62,8 +68,11 @@ class StdioDecoder:
         options: Mapping[str, bool | int | float | str],
         timeout: float,
         environment: Mapping[str, str] | None = None,
+        starting: float | None = None,
+        memory: int | None = None,
     ) -> None:
         self.timeout = timeout
+        self._starting, self._memory = starting, memory
         self._command, self._environment = list(command), environment
         self._start = protocol.Start(id=0, pair=files, options=dict(options))
         self._ids = itertools.count(1)
@@ -84,14 +93,19 @@ class StdioDecoder:
     def stream(self, request: Request) -> Iterator[list[int]]:
         """Let the child decode one request in pieces."""
         message = protocol.Stream(id=next(self._ids), request=protocol.finite(request))
+        left = self.timeout  # of what the child takes, whatever the caller does in between
+        started = time.monotonic()
         piece = self._ask(message, protocol.Piece)
+        left -= time.monotonic() - started
         try:
             while True:
                 if piece.tokens:
                     yield piece.tokens
                 if piece.done:
                     return
-                piece = self._ask(protocol.Next(id=next(self._ids)), protocol.Piece)
+                started = time.monotonic()
+                piece = self._ask(protocol.Next(id=next(self._ids)), protocol.Piece, left)
+                left -= time.monotonic() - started
         finally:
             if not piece.done and self._child:
                 self._ask(protocol.Cancel(id=next(self._ids)), protocol.Piece)
@@ -103,9 +117,9 @@ class StdioDecoder:
             self._child = None
 
     def _ready(self) -> protocol.Ready:
-        self._child = Child(self._command, self._environment)
+        self._child = Child(self._command, self._environment, self._memory)
         try:
-            ready = self._exchange(self._start, protocol.Ready)
+            ready = self._exchange(self._start, protocol.Ready, self._starting)
             if ready.protocol != protocol.VERSION:
                 raise ChildError(
                     f"the child speaks protocol {ready.protocol}, this is {protocol.VERSION}"
@@ -115,16 +129,17 @@ class StdioDecoder:
             raise
         return ready
 
-    def _ask(self, message: ToChild, kind: type[Reply]) -> Reply:
+    def _ask(self, message: ToChild, kind: type[Reply], within: float | None = None) -> Reply:
         if self._child is None:
             self._ready()
-        return self._exchange(message, kind)
+        return self._exchange(message, kind, within)
 
-    def _exchange(self, message: ToChild, kind: type[Reply]) -> Reply:
-        """One line there, one line back."""
+    def _exchange(self, message: ToChild, kind: type[Reply], within: float | None) -> Reply:
+        """One line there, one line back, within so many seconds, or ``timeout``."""
         assert self._child is not None
         try:
-            reply = _reply(self._child.exchange(_line(message), self.timeout))
+            timeout = self.timeout if within is None else within
+            reply = _reply(self._child.exchange(_line(message), timeout))
             if reply.id != message.id:
                 raise ChildError(f"the child answered message {reply.id}, not {message.id}")
             if not isinstance(reply, kind | protocol.Error):

@@ -23,7 +23,7 @@ def with_draft(pair: ModelPair, choice: str) -> ModelPair:
         return pair
     draft = _shuffled(pair.draft) if choice == "mismatched" else copy.deepcopy(pair.target)
     kept = {role: path for role, path in pair._directories.items() if role == "target"}
-    return replace(pair, draft=draft, _directories=kept)
+    return replace(pair, draft=draft, loaded_with={}, _directories=kept)
 
 
 @torch.no_grad()

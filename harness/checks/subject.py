@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, cast
 
@@ -27,6 +27,7 @@ from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 Parameters = ParamSpec("Parameters")
 MOST_IN_REPRO = 32  # requests
+ENDLESS = 64  # times as long as it may be, a stream is not read on
 NOTHING_TO_ASK = "no request of this check is within the declared capabilities"
 
 
@@ -108,7 +109,7 @@ class Subject:
         """
         try:
             iterator = cast(StreamingDecoder, self.decoder).stream(request)
-            pieces = list(itertools.islice(iterator, most))
+            pieces = list(itertools.islice(_finite(iterator, request), most))
             if most is not None:
                 cast(Generator[list[int], None, None], iterator).close()
         except Exception as error:
@@ -206,6 +207,19 @@ def malformed(completion: Completion, vocab: int) -> str:
     if completion.metrics is not None and not isinstance(completion.metrics, Metrics):
         return f"metrics are a {type(completion.metrics).__name__}, not Metrics"
     return ""
+
+
+def _finite(pieces: Iterator[list[int]], request: Request) -> Iterator[list[int]]:
+    """The same, unless there is no end to it: far more tokens, or pieces, than were asked for."""
+    tokens = 0
+    for number, piece in enumerate(pieces, 1):
+        tokens += len(piece) if isinstance(piece, list) else 1
+        if max(tokens, number) > ENDLESS * (request.max_new_tokens + 1):
+            raise RuntimeError(
+                f"{number} pieces with {tokens} tokens, {request.max_new_tokens} were asked for, "
+                "and there is no end"
+            )
+        yield piece
 
 
 def wrong_logprobs(request: Request, completion: Completion) -> str:

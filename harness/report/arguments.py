@@ -9,6 +9,7 @@ from harness.bench.profiles import DRAFT_TOKENS, PROFILES
 from harness.bench.regression import MARGIN
 from harness.bench.tasks import DRAFTS, KNOWN, TASKS
 from harness.command_line import Parser
+from harness.isolation import LIMITS
 from harness.pair_files import DTYPES
 
 DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
@@ -72,10 +73,27 @@ def parser() -> argparse.ArgumentParser:
         help="passed to the factory of every decoder; repeatable",
     )
     what.add_argument(
+        "--isolate",
+        action="store_true",
+        help="run every decoder in a child process: it can neither hang nor end the run",
+    )
+    for limit in LIMITS:
+        what.add_argument(
+            f"--{limit.option}",
+            type=float,
+            metavar=limit.metavar,
+            help=f"with --isolate: {limit.meaning} (default: {limit.default:g})",
+        )
+    what.add_argument(
         "--pair", default=PAIR, metavar="NAME", help="model pair (default: %(default)s)"
     )
     what.add_argument("--target", metavar="PATH_OR_ID", help="your own target, with --draft")
     what.add_argument("--draft", metavar="PATH_OR_ID", help="its draft model")
+    what.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the Python that a model's directory brings",
+    )
     what.add_argument(
         "--tasks",
         metavar="LIST",

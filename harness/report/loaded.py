@@ -8,6 +8,7 @@ from harness.adapters import DecoderError, load_decoder
 from harness.bench.drafts import with_draft
 from harness.command_line import BadInput
 from harness.contract import Decoder
+from harness.isolation import isolated_name
 from harness.models import ModelPair, load_pair
 from harness.report.options import Options
 
@@ -30,7 +31,12 @@ class Models:
         key = _pair_key(options)
         if key not in self._pairs:
             pair = load_pair(
-                options.pair, options.target, options.draft, options.device, options.dtype
+                options.pair,
+                options.target,
+                options.draft,
+                options.device,
+                options.dtype,
+                trust_remote_code=options.trust_remote_code,
             )
             self._pairs[key] = with_draft(pair, options.draft_choice)
         return self._pairs[key]
@@ -43,6 +49,7 @@ class Models:
         BadInput
             If it cannot be built.
         """
+        name = isolated_name(name) if options.isolate else name
         key = (name, tuple(options.decoder_options.items()), _pair_key(options))
         if key not in self._decoders:
             self._decoders[key] = _load_decoder(name, self.pair(options), options)

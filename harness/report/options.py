@@ -12,6 +12,7 @@ from harness.bench.profiles import PROFILES, Profile
 from harness.bench.regression import MARGIN
 from harness.bench.tasks import KNOWN, TASKS
 from harness.command_line import BadInput
+from harness.isolation import limits
 from harness.report.arguments import DECODERS, FORMATS, MEASURED, OUT, THIRD_PARTY, parser
 
 
@@ -25,6 +26,8 @@ class Options:
 
     decoders: tuple[str, ...]
     decoder_options: dict[str, str]
+    isolate: bool
+    trust_remote_code: bool
     pair: str
     target: str | None
     draft: str | None
@@ -109,7 +112,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             raise BadInput(f"no records in {THIRD_PARTY}: name them, or run ci/third_party first")
     return Options(
         decoders=tuple(dict.fromkeys(given.decoder or DECODERS)),
-        decoder_options=_key_values(given.decoder_option or []),
+        decoder_options=_key_values(given.decoder_option or []) | _limits(given),
+        isolate=given.isolate,
+        trust_remote_code=given.trust_remote_code,
         pair=given.pair,
         target=given.target,
         draft=given.draft,
@@ -149,6 +154,13 @@ def _check_comparison(given: argparse.Namespace, rendering: str) -> None:
         raise BadInput(f"--compare has no effect with {rendering}: leave it out, or use --from")
     if given.records and len(given.records) > 1:
         raise BadInput("--compare puts one run beside one: give --from a single record")
+
+
+def _limits(given: argparse.Namespace) -> dict[str, str]:
+    try:
+        return limits(vars(given), given.isolate)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
 
 
 def _tasks(text: str | None, of_files: bool) -> tuple[str, ...]:

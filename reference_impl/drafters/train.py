@@ -68,14 +68,18 @@ def main() -> None:
     torch.set_num_threads(args.corpus_threads)
     for folder in (args.work, args.out):
         folder.mkdir(parents=True, exist_ok=True)
-    small = AutoModelForCausalLM.from_pretrained(args.target, dtype=torch.bfloat16)
+    small = AutoModelForCausalLM.from_pretrained(
+        args.target, dtype=torch.bfloat16, use_safetensors=True
+    )
     tokenizer = AutoTokenizer.from_pretrained(args.target)
     folder = args.work / "corpus"
     shards = sample_corpus(
         small, tokenizer, folder, args.tokens, args.batch, args.seed, args.depths
     )
     torch.set_num_threads(args.threads)
-    target = AutoModelForCausalLM.from_pretrained(args.target, dtype=torch.float32)
+    target = AutoModelForCausalLM.from_pretrained(
+        args.target, dtype=torch.float32, use_safetensors=True
+    )
     width = int(target.config.hidden_size)
     data = Exchanges(shards[: -args.held_out], width)
     vocabulary = data.frequent_tokens(args.vocabulary, tokenizer.all_special_ids)

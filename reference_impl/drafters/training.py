@@ -203,7 +203,7 @@ class Training:
         """Go on from the checkpoint, if there is one; else start with an empty log."""
         lines: list[str] = []
         if self.file.exists():
-            state = torch.load(self.file)
+            state = torch.load(self.file, weights_only=True)  # numbers, never a program
             self.step, self.tokens, self.seconds = state["counts"]
             self.learner.module.load_state_dict(state["learned"], strict=False)
             for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):

@@ -109,7 +109,9 @@ def load(pair: OnDisk, role: Role) -> Any:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(pair.file(role, "hf"), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        pair.file(role, "hf"), dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    )
     model.generation_config.top_k = 0  # transformers' own default is 50
     return model.eval().requires_grad_(False)
 

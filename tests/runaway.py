@@ -1,0 +1,108 @@
+"""A decoder in Python that misbehaves in a named way where a prompt begins with 13.
+
+Everything else the reference answers. Only to be run by ``--isolate``: in this process it would do
+to the tests what it does to its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.adapters.reference import EngineDecoder, engine
+from harness.contract import Completion, Request
+from harness.models import ModelPair
+
+
+def far_away(directory: str) -> None:
+    """A process in a session of its own, whose parent is gone."""
+    line = f"setsid sleep 600 & echo $! > {directory}/waiting; ps -o pid= -C sleep >/dev/null"
+    subprocess.run(["sh", "-c", line], check=True)
+
+
+class Runaway:
+    """The reference, up to the prompt at which it goes off."""
+
+    def __init__(self, right: EngineDecoder, way: str, directory: str, always: bool) -> None:
+        self._right, self._way, self._directory, self._always = right, way, directory, always
+        self.capabilities = right.capabilities | {"exact_law"}
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        if self._always or any(request.prompt[0] == 13 for request in requests):
+            self._go_off()
+        return self._right.generate(requests)
+
+    def stream(self, request: Request) -> Iterator[list[int]]:
+        if request.prompt[0] != 13:
+            yield from self._right.stream(request)
+            return
+        while True:
+            yield [] if self._way == "streams nothing" else [7]
+
+    def _go_off(self) -> None:
+        match self._way:
+            case "hangs":
+                time.sleep(600)
+            case "spins":
+                while True:
+                    pass
+            case "ignores signals":
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_IGN)
+                time.sleep(600)
+            case "segfaults":
+                ctypes.string_at(0)
+            case "sys.exit":
+                sys.exit(0)
+            case "os._exit":
+                os._exit(0)
+            case "interrupts":
+                raise KeyboardInterrupt
+            case "eats memory":
+                hoard: list[Any] = []
+                while True:
+                    hoard.append(bytearray(64 << 20))
+            case "eats memory in a child":
+                eat = "x = []\nwhile True: x.append(bytearray(b'1') * (64 << 20))"
+                for _ in range(3):
+                    subprocess.Popen([sys.executable, "-c", eat])
+                time.sleep(600)
+            case "prints":
+                print('{"type": "completions", "id": 1, "completions": []}', flush=True)
+                os.write(1, b"noise\n")
+            case "writes to the door":
+                for descriptor in range(3, 20):
+                    try:
+                        os.write(descriptor, b'{"type": "completions", "completions": []}\n')
+                    except OSError:
+                        continue
+            case "threads":
+                for _ in range(100_000):
+                    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+            case "hangs, and leaves a process far away":
+                far_away(self._directory)
+                time.sleep(600)
+            case "rewrites the harness":
+                from harness.checks import subject
+                from harness.verdict import Status, Verdict
+
+                subject.malformed = subject.no_token = lambda *_: ""
+                Verdict.passed = property(lambda _: True)  # type: ignore[assignment]
+                Status.FAIL = Status.PASS  # type: ignore[misc]
+
+
+def way(pair: ModelPair, name: str, directory: str = "", always: bool = False) -> Runaway:
+    """The decoder that goes off in this way."""
+    if name == "exits when it is built":
+        os._exit(4)
+    if directory:
+        (Path(directory) / str(os.getpid())).touch()
+    return Runaway(engine(pair), name, directory, always)

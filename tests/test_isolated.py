@@ -1,0 +1,255 @@
+"""``--isolate``: whatever a decoder does is an ERROR in time, and the next call is answered."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.adapters import DecoderError, family, find_factory, load_decoder
+from harness.adapters.stdio import StdioDecoder
+from harness.checks import exact_law
+from harness.checks.budget import PROFILES
+from harness.checks.subject import Refused, Subject
+from harness.contract import Request
+from harness.models import load_pair
+from harness.pair_files import UnsupportedPairError
+from harness.verdict import Status
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+GOOD = Request(prompt=(1, 2, 3), max_new_tokens=4)
+BAD = Request(prompt=(13, 2, 3), max_new_tokens=4)
+load = functools.cache(load_pair)
+
+
+def runaway(name: str, time_limit: float = 60, **options: str) -> StdioDecoder:
+    given = {"name": name, "time_limit": str(time_limit), "memory_limit": "2", **options}
+    decoder = load_decoder("isolated: runaway:way", load("tiny"), given)
+    assert isinstance(decoder, StdioDecoder)
+    return decoder
+
+
+@pytest.fixture
+def right() -> Iterator[StdioDecoder]:
+    decoder = load_decoder("isolated: reference", load("tiny"))
+    assert isinstance(decoder, StdioDecoder)
+    yield decoder
+    decoder.close()
+
+
+def alive(process: int) -> bool:
+    state = ["ps", "-o", "stat=", "-p", str(process)]
+    found = subprocess.run(state, capture_output=True, text=True, check=False).stdout.strip()
+    return bool(found) and not found.startswith("Z")
+
+
+def test_an_isolated_decoder_answers_as_it_does_in_here(right: StdioDecoder) -> None:
+    here = load_decoder("reference", load("tiny"))
+    assert right.capabilities == here.capabilities
+    [one], [other] = right.generate([GOOD]), here.generate([GOOD])
+    assert (one.tokens, one.finish_reason, one.rounds) == (
+        other.tokens,
+        other.finish_reason,
+        other.rounds,
+    )
+    assert [token for piece in right.stream(GOOD) for token in piece] == other.tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "words"),
+    [
+        ("hangs", 1, "the child gave no answer within 1 s"),
+        ("spins", 1, "the child gave no answer within 1 s"),
+        ("ignores signals", 1, "the child gave no answer within 1 s"),
+        ("segfaults", 60, "the child was ended by SIGSEGV"),
+        ("sys.exit", 60, "the child exited with status 0"),
+        ("os._exit", 60, "the child exited with status 0"),
+        ("interrupts", 60, "the child "),
+        ("eats memory", 60, "MemoryError"),
+        ("eats memory in a child", 60, "GiB, the limit is 2"),
+        ("writes to the door", 60, "the child's answer is not in the protocol"),
+        ("threads", 60, "can't start new thread"),
+    ],
+)
+def test_what_a_decoder_does_to_its_process_is_an_error_of_that_call(
+    name: str, limit: float, words: str
+) -> None:
+    decoder = runaway(name)
+    subject = Subject(decoder, load("tiny"), "isolated: runaway:way")
+    assert len(subject.ask_one(GOOD).tokens) == 4
+    decoder.timeout = limit
+    with pytest.raises(Refused, match="the decoder raised ChildError") as caught:
+        subject.ask([BAD])
+    assert words in str(caught.value)
+    assert caught.value.requests == [BAD]
+    assert len(subject.ask_one(GOOD).tokens) == 4  # by a new child
+    decoder.close()
+
+
+@pytest.mark.parametrize("name", ["prints", "rewrites the harness"])
+def test_what_reaches_nobody_is_no_error(name: str) -> None:
+    decoder = runaway(name)
+    [answer] = decoder.generate([BAD])
+    assert answer.tokens == load_decoder("reference", load("tiny")).generate([BAD])[0].tokens
+    decoder.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("streams", "there is no end"), ("streams nothing", "within")]
+)
+def test_a_stream_without_an_end_is_an_error(name: str, words: str) -> None:
+    decoder = runaway(name)
+    subject = Subject(decoder, load("tiny"), "isolated: runaway:way")
+    decoder.timeout = 2
+    with pytest.raises(Refused, match=words):
+        subject.stream(BAD)
+    assert [t for piece in subject.stream(GOOD) for t in piece]
+    decoder.close()
+
+
+def test_a_process_that_went_far_away_ends_with_its_child(tmp_path: Path) -> None:
+    decoder = runaway("hangs, and leaves a process far away", directory=str(tmp_path))
+    decoder.timeout = 2
+    with pytest.raises(RuntimeError, match="no answer within 2 s"):
+        decoder.generate([BAD])
+    far = int((tmp_path / "waiting").read_text())
+    assert not alive(far)
+    decoder.close()
+
+
+def test_a_child_ends_with_the_harness_even_where_that_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+from test_isolated import runaway, BAD
+runaway("hangs", directory={str(tmp_path)!r}).generate([BAD])
+"""
+    run = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=os.environ)
+    for _ in range(600):
+        if found := [path.name for path in tmp_path.iterdir()]:
+            break
+        time.sleep(0.1)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    for _ in range(100):
+        if not alive(int(found[0])):
+            break
+        time.sleep(0.1)
+    assert not alive(int(found[0]))
+
+
+def test_what_the_door_cannot_carry_is_not_declared() -> None:
+    decoder = runaway("rewrites the harness")
+    assert "exact_law" not in decoder.capabilities
+    verdict = exact_law.rule(Subject(decoder, load("tiny"), "x"), PROFILES["smoke"])
+    assert verdict.status is Status.UNSUPPORTED
+    decoder.close()
+
+
+def test_a_family_is_found_by_its_mark_and_ended() -> None:
+    environment = family.marked({**os.environ, family.MARK: "outer"}, "a-mark-of-this-test")
+    assert environment[family.MARK] == "outer a-mark-of-this-test"
+    with subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True) as process:
+        while process.pid not in family.members("a-mark-of-this-test"):
+            time.sleep(0.01)
+        assert family.resident("a-mark-of-this-test") > 0
+        family.kill("a-mark-of-this-test")
+        assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("isolated: nothing", {}, "unknown decoder 'nothing'"),
+        ("isolated: cmd: cat", {}, "'cmd: cat' does not run in this process"),
+        ("isolated: http://127.0.0.1:1", {}, "does not run in this process"),
+        ("isolated: vllm-draft", {}, "does not run in this process"),
+        ("isolated: isolated: reference", {}, "does not run in this process"),
+        ("isolated: reference", {"time_limit": "0"}, "time_limit is 0: it must be above 0"),
+        ("isolated: reference", {"memory_limit": "much"}, "memory_limit is much"),
+        ("isolated: reference", {"depth": "3"}, "does not take these options"),
+        ("isolated: no_such_module:build", {}, "cannot import 'no_such_module'"),
+        ("isolated: runaway:way", {"name": "exits when it is built"}, "exited with status 4"),
+        ("isolated: decoders:refuses_the_pair", {}, "only for large models"),
+    ],
+)
+def test_what_cannot_be_isolated_is_refused_in_one_line(
+    name: str, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(DecoderError) as caught:
+        load_decoder(name, load("tiny"), options)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pair_that_a_decoder_does_not_take_is_unsupported_there_too() -> None:
+    with pytest.raises(UnsupportedPairError):
+        load_decoder("isolated: reference-early-exit", load("tiny-mamba"))
+
+
+def test_nothing_of_the_decoder_is_imported_in_here() -> None:
+    sys.modules.pop("runaway", None)
+    find_factory("isolated: runaway:way")
+    decoder = runaway("hangs")
+    assert "runaway" not in sys.modules
+    decoder.close()
+
+
+def test_another_draft_is_loaded_from_its_directory() -> None:
+    from harness.bench.drafts import with_draft
+
+    pair = with_draft(load("tiny"), "identical")
+    decoder = load_decoder("isolated: reference", pair)
+    request = msgspec.structs.replace(GOOD, max_new_tokens=8)
+    [answer] = decoder.generate([request])
+    assert all(r.drafted == r.accepted for r in answer.rounds or [])
+    assert isinstance(decoder, StdioDecoder)
+    decoder.close()
+
+
+def suites(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"},
+    )
+
+
+def test_the_suites_end_where_every_call_hangs() -> None:
+    done = suites(
+        *("suites/test_smoke.py", "suites/test_contract.py", "--isolate", "--time-limit", "1"),
+        *("--decoder", "runaway:way", "--decoder-option", "name=hangs"),
+        *("--decoder-option", "always=true"),
+    )
+    assert done.returncode == 1
+    assert "ERROR smoke.wired: the decoder raised ChildError: the child gave no" in done.stdout
+    assert "ERROR contract.form" in done.stdout
+    assert "load_decoder('isolated: runaway:way', pair, {" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--time-limit", "3"], "--time-limit has no effect without --isolate"),
+        (["--isolate", "--memory-limit", "-1"], "--memory-limit is -1: it must be above 0"),
+        (["--isolate", "--decoder", "cmd: cat"], "does not run in this process"),
+        (["--isolate", "--decoder", "nothing"], "unknown decoder 'nothing'"),
+    ],
+)
+def test_limits_that_make_no_sense_are_one_line_and_status_2(
+    arguments: list[str], words: str
+) -> None:
+    done = suites("suites/test_smoke.py", *arguments)
+    assert done.returncode == 2
+    assert words in done.stdout + done.stderr
