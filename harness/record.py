@@ -296,7 +296,7 @@ def _schema(path: Path) -> object:
     try:
         with path.open("rb") as lines:
             found = msgspec.json.decode(lines.readline())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return (
         found.get("schema") if isinstance(found, dict) and found.get("kind") == "header" else None
@@ -307,7 +307,7 @@ def _rows(lines: Iterable[bytes], problems: list[str]) -> Iterator[Row]:
     for number, line in enumerate(lines, 1):
         try:
             row = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             problems.append(f"line {number} is torn or not of this schema: left out")
             continue
         if isinstance(row, GenerationRow) and row.tokens == row.plain_tokens:

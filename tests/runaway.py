@@ -1,4 +1,4 @@
-"""A decoder in Python that misbehaves in a named way where a prompt begins with 13.
+"""A decoder in Python that goes off where a prompt begins with 13, in the way that comes next.
 
 Everything else the reference answers. Only to be run by ``--isolate``: in this process it would do
 to the tests what it does to its own.
@@ -31,13 +31,14 @@ def far_away(directory: str) -> None:
 class Runaway:
     """The reference, up to the prompt at which it goes off."""
 
-    def __init__(self, right: EngineDecoder, way: str, directory: str, always: bool) -> None:
-        self._right, self._way, self._directory, self._always = right, way, directory, always
+    def __init__(self, right: EngineDecoder, directory: str, always: bool) -> None:
+        self._right, self._directory, self._always = right, directory, always
         self.capabilities = right.capabilities | {"exact_law"}
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        if self._always or any(request.prompt[0] == 13 for request in requests):
-            self._go_off()
+        for request in requests:
+            if self._always or request.prompt[0] == 13:
+                self._go_off("hangs" if self._always else WAYS[request.prompt[1]])
         return self._right.generate(requests)
 
     def stream(self, request: Request) -> Iterator[list[int]]:
@@ -45,10 +46,10 @@ class Runaway:
             yield from self._right.stream(request)
             return
         while True:
-            yield [] if self._way == "streams nothing" else [7]
+            yield [] if WAYS[request.prompt[1]] == "streams nothing" else [7]
 
-    def _go_off(self) -> None:
-        match self._way:
+    def _go_off(self, way: str) -> None:
+        match way:
             case "hangs":
                 time.sleep(600)
             case "spins":
@@ -96,13 +97,35 @@ class Runaway:
 
                 subject.malformed = subject.no_token = lambda *_: ""
                 Verdict.passed = property(lambda _: True)  # type: ignore[assignment]
-                Status.FAIL = Status.PASS  # type: ignore[misc]
+                Status.FAIL._value_ = "PASS"
 
 
-def way(pair: ModelPair, name: str, directory: str = "", always: bool = False) -> Runaway:
-    """The decoder that goes off in this way."""
-    if name == "exits when it is built":
+WAYS = [
+    "hangs",
+    "spins",
+    "ignores signals",
+    "segfaults",
+    "sys.exit",
+    "os._exit",
+    "interrupts",
+    "eats memory",
+    "eats memory in a child",
+    "writes to the door",
+    "threads",
+    "prints",
+    "rewrites the harness",
+    "streams",
+    "streams nothing",
+    "hangs, and leaves a process far away",
+]
+
+
+def build(
+    pair: ModelPair, directory: str = "", always: bool = False, exits: bool = False
+) -> Runaway:
+    """The decoder; it leaves the ids of its processes in a directory."""
+    if exits:
         os._exit(4)
     if directory:
         (Path(directory) / str(os.getpid())).touch()
-    return Runaway(engine(pair), name, directory, always)
+    return Runaway(engine(pair), directory, always)

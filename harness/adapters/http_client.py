@@ -154,7 +154,7 @@ def decode(content: bytes, kind: type[Answer], where: str) -> Answer:
     """JSON of a certain shape; ServerError says what is not."""
     try:
         return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         shown = content[:SHOWN].decode(errors="replace")
         raise ServerError(
             f"{where}: the answer is not what this API sends: {error}; it begins {shown!r}"
@@ -171,11 +171,12 @@ def token_of(variable: str) -> str:
 def _pause(response: httpx2.Response, attempt: int) -> float:
     """Seconds until the next try: as the server says, by number or by date."""
     said = response.headers.get("Retry-After", "")
-    if said.strip().isdigit():
+    if said.isascii() and said.strip().isdigit():
         return float(said)
     try:
         date = email.utils.parsedate_to_datetime(said)
-    except ValueError:
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    except (ValueError, TypeError, IndexError, OverflowError):  # by what is wrong with the date
         return float(FIRST_PAUSE * 2**attempt)
     return max(0.0, (date - datetime.now(UTC)).total_seconds())
 
@@ -184,7 +185,7 @@ def _message(content: bytes) -> str:
     """What the server says of an error: the message within its JSON, if it is any."""
     try:
         found = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = content.decode(errors="replace")
     while isinstance(found, dict):
         found = next((found[key] for key in ("error", "message", "detail") if key in found), None)

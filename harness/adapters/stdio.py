@@ -92,20 +92,21 @@ class StdioDecoder:
 
     def stream(self, request: Request) -> Iterator[list[int]]:
         """Let the child decode one request in pieces."""
-        message = protocol.Stream(id=next(self._ids), request=protocol.finite(request))
-        left = self.timeout  # of what the child takes, whatever the caller does in between
-        started = time.monotonic()
-        piece = self._ask(message, protocol.Piece)
-        left -= time.monotonic() - started
+        message: ToChild = protocol.Stream(id=next(self._ids), request=protocol.finite(request))
+        self._child or self._ready()
+        left, piece = self.timeout, protocol.Piece(id=0, tokens=[])
         try:
-            while True:
+            while not piece.done:
+                # The child's own time: what the caller does between two pieces is not counted.
+                started = time.monotonic()
+                piece = self._ask(message, protocol.Piece, left)
+                left -= time.monotonic() - started
                 if piece.tokens:
                     yield piece.tokens
-                if piece.done:
-                    return
-                started = time.monotonic()
-                piece = self._ask(protocol.Next(id=next(self._ids)), protocol.Piece, left)
-                left -= time.monotonic() - started
+                if left <= 0 and not piece.done:
+                    self._drop()
+                    raise ChildError(f"the child's stream had no end within {self.timeout:g} s")
+                message = protocol.Next(id=next(self._ids))
         finally:
             if not piece.done and self._child:
                 self._ask(protocol.Cancel(id=next(self._ids)), protocol.Piece)
@@ -117,7 +118,7 @@ class StdioDecoder:
             self._child = None
 
     def _ready(self) -> protocol.Ready:
-        self._child = Child(self._command, self._environment, self._memory)
+        self._child = self._start_child()
         try:
             ready = self._exchange(self._start, protocol.Ready, self._starting)
             if ready.protocol != protocol.VERSION:
@@ -128,6 +129,15 @@ class StdioDecoder:
             self.close()
             raise
         return ready
+
+    def _drop(self) -> None:
+        """End a child that is not to be asked again; the next request starts another one."""
+        if self._child:
+            self._child.kill()
+            self._child = None
+
+    def _start_child(self) -> Child:
+        return Child(self._command, self._environment, self._memory)
 
     def _ask(self, message: ToChild, kind: type[Reply], within: float | None = None) -> Reply:
         if self._child is None:
@@ -148,8 +158,7 @@ class StdioDecoder:
                     f"not with {kind.__name__.lower()}"
                 )
         except BaseException:  # also where the user interrupts: the answer would come to the next
-            self._child.kill()
-            self._child = None
+            self._drop()
             raise
         if isinstance(reply, kind):
             return reply
@@ -170,7 +179,7 @@ def _reply(line: bytes) -> FromChild:
         return msgspec.json.decode(line, type=FromChild)
     except msgspec.ValidationError as error:
         problem = f"the child's answer is not in the protocol ({error})"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problem = f"stdout is for the protocol alone, this is not JSON ({error})"
     shown = line if len(line) <= SHOWN else line[:SHOWN] + b"..."
     raise ChildError(f"{problem}: {shown.decode(errors='replace').strip()!r}")

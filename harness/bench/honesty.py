@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
+from harness.bench.baseline import of_baselines
 from harness.bench.summary import REPEATING, repetition, timeable
 from harness.record import GenerationRow
 from harness.stats.trials import wrong_rounds
@@ -39,7 +40,7 @@ def doubts(
         own = [row for row in timed if row.decoder == decoder]
         found += of_counts(own, draft_tokens)
         found += of_speculation(own, [row for row in timed if row.decoder != decoder])
-    return found
+    return [*found, *of_baselines(rows, decoders, draft_tokens)]
 
 
 # Text

@@ -242,6 +242,8 @@ def make_row(
             error = f"speculative decoding: {broken}"
     elif speculative.completion() == plain.completion():
         identical = True
+        if of_plain := judge(request, plain.completion())[0]:  # both may be wrong alike
+            error = f"plain decoding is not the target's: {of_plain}"
     else:
         identical = False
         of_plain, plain_evidence = judge(request, plain.completion())

@@ -88,9 +88,11 @@ class LlamaCpp(Api):
     ) -> None:
         super().__init__(server, pair, model, fields)
         props = server.ask("/props", None, Props)
-        self.versions, self.together = {"llama.cpp": props.build_info}, props.total_slots
+        self.versions = {"llama.cpp": props.build_info}
+        self.together = max(1, props.total_slots)
         meta = served_model(server, model).meta or {}
-        if (known := meta.get("n_vocab", pair.vocab_size)) < pair.vocab_size:
+        known = meta.get("n_vocab", pair.vocab_size)
+        if not isinstance(known, int) or known < pair.vocab_size:
             raise ValueError(
                 f"the model behind {server.url} knows {known} ids, the pair {pair.name} uses "
                 f"{pair.vocab_size}: the server has loaded another model"
@@ -206,6 +208,8 @@ def unmistakable(texts: Sequence[str]) -> bool:
 def _log(probability: Probability) -> float:
     if probability.logprob is not None:
         return probability.logprob
+    if probability.prob is not None and probability.prob < 0:
+        raise ServerError(f"a token has the probability {probability.prob:g}")
     return math.log(probability.prob) if probability.prob else -math.inf
 
 

@@ -56,7 +56,10 @@ class OpenAi(CompletionsApi):
 
     def _id(self, text: str) -> int:
         if text.startswith(MARK):
-            return int(text.removeprefix(MARK))
+            try:
+                return int(text.removeprefix(MARK))
+            except ValueError:
+                raise ServerError(f"{self.server.url}: {text!r} names no id") from None
         found = self._ids_of[text]
         if len(found) != 1:
             raise ServerError(

@@ -1,0 +1,1 @@
+"""``python -m harness.fuzz``: bytes that strangers send, through everything that reads them."""
