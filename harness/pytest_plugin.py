@@ -19,6 +19,7 @@ from harness.expectations import Expectations, ExpectationsError
 from harness.pair_files import DTYPES
 from harness.pytest_options import check_options, decoder_name, decoder_options
 from harness.pytest_options import pytest_addoption as pytest_addoption
+from harness.said import words_of
 from harness.verdict import Status, Verdict
 
 if TYPE_CHECKING:
@@ -222,9 +223,9 @@ def pytest_runtest_makereport(
     # A crash has no verdict yet; whether it was expected is the report's business.
     error = call.excinfo
     left_out = error and error.errisinstance(pytest.skip.Exception)
-    if verdict is None and error and (not left_out or str(error.value).startswith(_NOT_HERE)):
+    if verdict is None and error and (not left_out or words_of(error.value).startswith(_NOT_HERE)):
         suite, test = (n.removeprefix("test_") for n in (item.path.stem, item.name.split("[")[0]))
-        message = str(error.value).removeprefix(_NOT_HERE)
+        message = words_of(error.value).removeprefix(_NOT_HERE)
         if not left_out and not error.errisinstance(pytest.fail.Exception):
             message = f"{error.typename}: {message}"
         status = Status.UNSUPPORTED if left_out else Status.ERROR

@@ -109,7 +109,7 @@ def test_what_reaches_nobody_is_no_error(decoder: StdioDecoder, way: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("way", "words"), [("streams", "there is no end"), ("streams nothing", "no end within 2 s")]
+    ("way", "words"), [("streams", "there is no end"), ("streams nothing", "within")]
 )
 def test_a_stream_without_an_end_is_an_error(decoder: StdioDecoder, way: str, words: str) -> None:
     subject = Subject(decoder, load("tiny"), "isolated: runaway:build")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel, dynamic_module_utils
 
 from harness.models import TINY_PAIRS, ModelPair, PairError, load_pair, pair_names
 from harness.tiny_pairs import WINDOW, make_draft, make_target
@@ -222,3 +225,89 @@ def test_a_named_directory_must_hold_a_model(
     message = refusal(name="smollm2-135m")
     assert str(tmp_path) in message
     assert "config.json" in message
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    load_pair("micro").target.save_pretrained(tmp_path)
+    return tmp_path
+
+
+class Touches:
+    """Unpickled, it leaves a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.ckpt"])
+def test_a_pickle_is_refused_and_not_opened(directory: Path, name: str) -> None:
+    (directory / "model.safetensors").unlink()
+    (directory / name).write_bytes(pickle.dumps(Touches(directory / "touched")))
+    message = refusal(target=str(directory), draft=str(directory))
+    assert f"has its weights in {name}, a pickle" in message
+    assert "convert it to safetensors" in message
+    assert not (directory / "touched").exists()
+
+
+def test_a_pickle_beside_safetensors_is_left_alone(directory: Path) -> None:
+    (directory / "pytorch_model.bin").write_bytes(pickle.dumps(Touches(directory / "touched")))
+    load_pair(target=str(directory), draft=str(directory))
+    assert not (directory / "touched").exists()
+
+
+def test_torn_weights_are_one_line(directory: Path) -> None:
+    (directory / "model.safetensors").write_bytes(b"\xff" * 100)
+    assert "cannot load" in refusal(target=str(directory), draft=str(directory))
+
+
+def with_code(directory: Path) -> None:
+    """A configuration that names a class of its own, which leaves a file behind."""
+    path = directory / "config.json"
+    found = json.loads(path.read_text())
+    found["auto_map"] = {"AutoModelForCausalLM": "own.Own"}
+    path.write_text(json.dumps(found))
+    (directory / "own.py").write_text(
+        "from pathlib import Path\n"
+        "from transformers import LlamaForCausalLM\n"
+        f"Path({str(directory / 'touched')!r}).touch()\n"
+        "class Own(LlamaForCausalLM):\n    pass\n"
+    )
+
+
+def test_code_of_a_models_own_is_run_only_where_it_is_trusted(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(directory / "modules"))
+    with_code(directory)
+    message = refusal(target=str(directory), draft=str(directory))
+    assert "brings Python of its own (auto_map in config.json), which is not run" in message
+    assert "--trust-remote-code" in message
+    assert not (directory / "touched").exists()
+    pair = load_pair(target=str(directory), draft=str(directory), trust_remote_code=True)
+    assert (directory / "touched").exists()
+    assert pair.loaded_with["trust_remote_code"] is True
+
+
+def test_code_of_a_tokenizers_own_is_refused_too(directory: Path) -> None:
+    settings = {"auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    message = refusal(target=str(directory), draft=str(directory))
+    assert "auto_map in tokenizer_config.json" in message
+
+
+def test_nothing_in_the_project_unpickles() -> None:
+    """Every place that loads weights says so, and says what it does not load."""
+    root = Path(__file__).parent.parent
+    for path in [*(root / "harness").rglob("*.py"), *(root / "reference_impl").rglob("*.py")]:
+        text = path.read_text()
+        for call in re.findall(r"torch\.load\([^)]*\)", text):
+            assert "weights_only=True" in call, path
+        assert not re.search(r"\bimport pickle|\bpickle\.load|allow_pickle=True|dill", text), path
+        for call in re.findall(r"LM\.from_pretrained\((.*?)\)\n", text, re.DOTALL):
+            assert any(word in call for word in ("use_safetensors=True", "gguf_file", "export")), (
+                path
+            )

@@ -93,7 +93,8 @@ class StdioDecoder:
     def stream(self, request: Request) -> Iterator[list[int]]:
         """Let the child decode one request in pieces."""
         message: ToChild = protocol.Stream(id=next(self._ids), request=protocol.finite(request))
-        self._child or self._ready()
+        if self._child is None:
+            self._ready()
         left, piece = self.timeout, protocol.Piece(id=0, tokens=[])
         try:
             while not piece.done:

@@ -19,6 +19,7 @@ from harness.bench.workload import Prompt
 from harness.checks.greedy import wrong_end
 from harness.contract import Completion, Decoder, FinishReason, Metrics, Request, Round, Sampling
 from harness.record import COUNTS, PARTS, GenerationRow
+from harness.said import words_of
 
 Judge = Callable[[Request, Completion], tuple[str, dict[str, Any]]]
 """What is wrong with a greedy completion, and the evidence: ``checks.greedy.problem_of`` a pair."""
@@ -191,7 +192,7 @@ def run_arm(
         peak = memory.read() if memory else None
         return replace(checked(answers, seconds, settings.vocab_size), peak_bytes=peak)
     except Exception as error:  # whatever a stranger's decoder raises
-        reason = (str(error).strip() or "no message").splitlines()[0]
+        reason = (words_of(error).strip() or "no message").splitlines()[0]
         return Outcome(error=f"{type(error).__name__}: {reason}")
 
 

@@ -23,6 +23,7 @@ from harness.contract import (
     StreamingDecoder,
 )
 from harness.models import ModelPair, NoWeightsError
+from harness.said import words_of
 from harness.verdict import FaultClass, Status, Unsupported, Verdict
 
 Parameters = ParamSpec("Parameters")
@@ -83,7 +84,7 @@ class Subject:
             completions = self.decoder.generate(list(requests))
         except Exception as error:  # a stranger's decoder may raise anything
             raise Refused(
-                f"the decoder raised {type(error).__name__}: {error}", requests
+                f"the decoder raised {type(error).__name__}: {words_of(error)}", requests
             ) from error
         if not isinstance(completions, list) or len(completions) != len(requests):
             answer = type(completions).__name__
@@ -113,7 +114,7 @@ class Subject:
             if most is not None:
                 cast(Generator[list[int], None, None], iterator).close()
         except Exception as error:
-            problem = f"the stream raised {type(error).__name__}: {error}"
+            problem = f"the stream raised {type(error).__name__}: {words_of(error)}"
             raise Refused(problem, [request]) from error
         for piece in pieces:
             if not isinstance(piece, list):

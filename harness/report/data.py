@@ -12,6 +12,7 @@ import msgspec
 from harness.report.document import Section
 
 SCHEMA = 1  # of the JSON; a field that is added leaves it as it is
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet computes begins with these
 ROWS = ("speedups", "claims", "standings")  # what a line of the CSV may be, the first that is there
 
 
@@ -53,12 +54,18 @@ def csv_text(sections: Sequence[Section]) -> str:
         origin = {"record": section.title, "started": dict(section.facts).get("started", "")}
         for figure in section.figures.get(kind, ()):
             lines.append(origin | dict(_flat(_as_data(figure))))
+    lines = [{_inert(name): _inert(value) for name, value in line.items()} for line in lines]
     columns = list(dict.fromkeys(name for line in lines for name in line))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue().rstrip("\n")
+
+
+def _inert(value: Any) -> Any:
+    """What a spreadsheet shows, and does not compute; numbers are numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _flat(figure: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,8 +1,13 @@
-"""Sections as text: for a terminal, as Markdown, and by the name of any other format."""
+"""Sections as text: for a terminal, as Markdown, and by the name of any other format.
+
+What a section says may come from a record, a decoder or a model. It stays on its line, and is
+neither markup nor a command to the terminal.
+"""
 
 from __future__ import annotations
 
 import textwrap
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from tabulate import tabulate
@@ -37,19 +42,20 @@ def terminal(sections: Sequence[Section]) -> str:
 
 def _terminal_section(section: Section) -> str:
     width = max((len(name) for name, _ in section.facts), default=0) + 2
-    blocks = [f"{section.title}\n{'=' * len(section.title)}"]
+    title = one_line(section.title)
+    blocks = [f"{title}\n{'=' * len(title)}"]
     blocks.append("\n".join(_wrap(value, f"{name:<{width}}") for name, value in section.facts))
     for table in section.tables:
         blocks.append(f"{table.title}\n\n{_table(table, 'simple', _plain)}")
     for notes in section.notes:
         wrap = "  {}".format if notes.verbatim else _bullet
-        blocks.append("\n".join([notes.title, *map(wrap, notes.lines)]))
+        blocks.append("\n".join([notes.title, *map(wrap, map(one_line, notes.lines))]))
     return "\n\n".join(blocks)
 
 
 def _wrap(text: str, first: str) -> str:
     return textwrap.fill(
-        text,
+        one_line(text),
         WIDTH,
         initial_indent=first,
         subsequent_indent=" " * len(first),
@@ -63,7 +69,15 @@ def _bullet(text: str) -> str:
 
 
 def _plain(cell: Cell) -> str:
-    return f"({cell.text}) {cell.reason}" if isinstance(cell, Struck) else cell
+    return one_line(f"({cell.text}) {cell.reason}" if isinstance(cell, Struck) else cell)
+
+
+def one_line(text: str) -> str:
+    """Text without what ends a line or steers a terminal, and without halves of characters."""
+    return "".join(
+        " " if unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs") else character
+        for character in text
+    )
 
 
 def markdown(sections: Sequence[Section]) -> str:
@@ -72,10 +86,12 @@ def markdown(sections: Sequence[Section]) -> str:
 
 
 def _markdown_section(section: Section) -> str:
-    blocks = [f"# {section.title}"]
-    blocks.append("\n".join(f"- **{name}**: {escaped(value)}" for name, value in section.facts))
+    blocks = [f"# {escaped(section.title)}"]
+    blocks.append(
+        "\n".join(f"- **{escaped(name)}**: {escaped(value)}" for name, value in section.facts)
+    )
     for table in section.tables:
-        blocks.append(f"## {table.title}\n\n{markdown_table(table)}")
+        blocks.append(f"## {escaped(table.title)}\n\n{markdown_table(table)}")
     blocks += [_markdown_notes(notes) for notes in section.notes]
     return "\n\n".join(blocks)
 
@@ -88,8 +104,16 @@ def markdown_table(table: Table) -> str:
 def _markdown_notes(notes: Notes) -> str:
     lines = [f"- {escaped(line)}" for line in notes.lines]
     if notes.verbatim:
-        lines = ["```sh", *notes.lines, "```"]
-    return "\n".join([f"## {notes.title}", "", *lines])
+        lines = [fenced("\n".join(map(one_line, notes.lines)), "sh")]
+    return "\n".join([f"## {escaped(notes.title)}", "", *lines])
+
+
+def fenced(code: str, language: str) -> str:
+    """Code as it is, in a fence longer than any within."""
+    fence = "```"
+    while fence in code:
+        fence += "`"
+    return f"{fence}{language}\n{code}\n{fence}"
 
 
 def _struck(cell: Cell) -> str:
@@ -99,12 +123,18 @@ def _struck(cell: Cell) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in which nothing is Markdown."""
-    for special in ("\\", "|", "*", "_", "~", "<", "`"):
+    """Text in which nothing is Markdown, on one line."""
+    text = one_line(text)
+    for special in ("\\", "|", "*", "_", "~", "<", "`", "]("):
         text = text.replace(special, f"\\{special}")
     return text
 
 
 def _table(table: Table, style: str, cell: Callable[[Cell], str]) -> str:
     rows = [[cell(value) for value in row] for row in table.rows]
-    return tabulate(rows, headers=table.columns, tablefmt=style, disable_numparse=True)
+    return tabulate(
+        rows,
+        headers=[cell(column) for column in table.columns],
+        tablefmt=style,
+        disable_numparse=True,
+    )

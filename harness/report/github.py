@@ -65,7 +65,7 @@ def summary(standing: Standing, surprises: Sequence[str] = (), stale: Sequence[s
         ("Entries that match no item of this run", stale),
     ):
         if items:
-            blocks.append("\n".join([f"## {title}", "", *(f"- `{item}`" for item in items)]))
+            blocks.append("\n".join([f"## {title}", "", *(f"- `{_code(item)}`" for item in items)]))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -114,14 +114,14 @@ def _finding(row: VerdictRow) -> str:
     if row.verdict.likely_fault:
         lines.append(f"- likely fault: {formats.escaped(row.verdict.likely_fault)}")
     if row.verdict.repro:
-        fence = "```"
-        while fence in row.verdict.repro:
-            fence += "`"
-        code = row.verdict.repro[:REPRO]
-        lines.append(
-            f"\n<details><summary>reproduce</summary>\n\n{fence}python\n{code}\n{fence}\n\n</details>"
-        )
+        code = formats.fenced(row.verdict.repro[:REPRO], "python")
+        lines.append(f"\n<details><summary>reproduce</summary>\n\n{code}\n\n</details>")
     return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    """Text between single backticks."""
+    return formats.one_line(text).replace("`", "'")
 
 
 def _data(text: str) -> str:

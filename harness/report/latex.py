@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 from harness.report.document import Cell, Section, Struck, Table
+from harness.report.formats import one_line
 
 PREAMBLE = """\
 % \\usepackage{{booktabs, graphicx}} in the preamble, then \\input this file.
@@ -37,7 +37,7 @@ def latex(sections: Sequence[Section]) -> str:
 def _section(section: Section) -> str:
     facts = dict(section.facts)
     told = (section.title, facts.get("command", ""), facts.get("started", ""))
-    origin = "; ".join(_printable(text) for text in told if text)
+    origin = "; ".join(one_line(text) for text in told if text)
     tables = [_table(table, section.title) for table in section.tables]
     return "\n\n".join([PREAMBLE.format(origin=origin), *tables])
 
@@ -73,12 +73,4 @@ def _cell(cell: Cell) -> str:
 
 def escaped(text: str) -> str:
     """Text in which nothing is LaTeX."""
-    return _printable(text).translate(SPECIAL)
-
-
-def _printable(text: str) -> str:
-    """On one line; control characters would end a comment, or stop the run."""
-    return "".join(
-        " " if unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs") else character
-        for character in text
-    )
+    return one_line(text).translate(SPECIAL)
