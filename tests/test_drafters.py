@@ -335,6 +335,23 @@ def test_checkpoints_that_are_something_else(tmp_path: Path) -> None:
         load_eagle(tmp_path)
 
 
+def test_checkpoints_that_are_pickles_or_nothing(tmp_path: Path) -> None:
+    for load in (load_eagle, lambda folder: load_medusa(folder, torch.nn.Identity(), WIDTH)):
+        with pytest.raises(ValueError, match="holds no checkpoint") as caught:
+            load(tmp_path / "nothing")
+        assert "\n" not in str(caught.value)
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "medusa_lm_head.pt").write_bytes(b"\x80\x04.")
+    with pytest.raises(ValueError, match=r"its weights in medusa_lm_head\.pt, a pickle"):
+        load_medusa(tmp_path, torch.nn.Identity(), WIDTH)
+    save_file({"a": torch.zeros(1)}, tmp_path / "medusa_lm_head.safetensors")
+    with pytest.raises(ValueError, match="does not say medusa_num_heads"):
+        load_medusa(tmp_path, torch.nn.Identity(), WIDTH)
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 20)
+    with pytest.raises(ValueError, match="holds no checkpoint"):
+        load_eagle(tmp_path)
+
+
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 1.1])
 def test_adaptive_drafting_stops_before_it_draws(threshold: float) -> None:
     pair = exact("tiny")

@@ -1,11 +1,54 @@
-"""Weights of a checkpoint into a module, by name."""
+"""Checkpoints of drafters: read from safetensors alone, and put into a module by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
+
+PICKLES = ("*.pt", "*.bin", "*.pth")
+
+
+def opened(
+    folder: Path, shape: str, weights: str, keys: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The configuration and the weights that lie in a folder.
+
+    Parameters
+    ----------
+    shape, weights : str
+        Names of the two files: JSON, and safetensors.
+    keys : sequence of str
+        That the configuration must have.
+
+    Raises
+    ------
+    ValueError
+        In one line, if one of them is not there or not whole. A pickle is named, and never opened.
+    """
+    pickles = [path.name for kind in PICKLES for path in sorted(folder.glob(kind))]
+    if pickles and not (folder / weights).exists():
+        raise ValueError(
+            f"{folder} has its weights in {pickles[0]}, a pickle, which may run anything and is "
+            f"never loaded: convert it to {weights}"
+        )
+    try:
+        found = json.loads((folder / shape).read_text())
+        missing = [key for key in keys if key not in found]
+        tensors = load_file(folder / weights)
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        words = str(error).strip().splitlines()
+        reason = words[0] if words else type(error).__name__
+        raise ValueError(f"{folder} holds no checkpoint ({shape}, {weights}): {reason}") from None
+    if missing:
+        raise ValueError(f"{folder / shape} does not say {missing[0]}")
+    return found, tensors
 
 
 def fill(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], kind: str) -> None:

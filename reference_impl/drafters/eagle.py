@@ -10,18 +10,17 @@ its guesses are never held to the target's states then, only to its laws.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel, PreTrainedModel
 
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints, fit_vocabulary
-from reference_impl.drafters.checkpoints import fill
+from reference_impl.drafters.checkpoints import fill, opened
 from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.packed import with_packed_linears
@@ -115,10 +114,10 @@ def load_eagle(folder: Path) -> EagleLayer:
     Raises
     ------
     ValueError
-        If the weights are of another shape.
+        If the weights are of another shape, or there are none in safetensors.
     """
-    layer = EagleLayer(LlamaConfig(**json.loads((folder / SHAPE).read_text())))
-    weights = load_file(folder / WEIGHTS)
+    shape, weights = opened(folder, SHAPE, WEIGHTS)
+    layer = EagleLayer(LlamaConfig(**shape))
     for ignored in ("embed_tokens.weight", *(() if layer.fuse is not None else (_NORM,))):
         weights.pop(ignored, None)
     layer.vocabulary = weights.pop(VOCABULARY, None)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints, fit_vocabulary
-from reference_impl.drafters.checkpoints import fill
+from reference_impl.drafters.checkpoints import fill, opened
 from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.packed import with_packed_linears
@@ -108,11 +108,11 @@ def load_medusa(folder: Path, head: nn.Module, width: int) -> MedusaHeads:
     Raises
     ------
     ValueError
-        If the weights are of another shape.
+        If the weights are of another shape, or there are none in safetensors.
     """
-    shape = json.loads((folder / SHAPE).read_text())
-    count, blocks = int(shape["medusa_num_heads"]), int(shape["medusa_num_layers"])
-    weights = load_file(folder / WEIGHTS)
+    names = ("medusa_num_heads", "medusa_num_layers")
+    shape, weights = opened(folder, SHAPE, WEIGHTS, names)
+    count, blocks = (int(shape[name]) for name in names)
     if (vocabulary := weights.pop(VOCABULARY, None)) is not None:
         head = ReducedHead(head.get_parameter("weight"), vocabulary)
     own = weights.get(f"0.{blocks}.weight")
