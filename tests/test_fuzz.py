@@ -97,7 +97,7 @@ def test_nothing_found_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--examples", "0"], "--examples is 0: at least 1"),
+        (["--examples", "0"], "--examples is 0: at least one a target, 7"),
         (["--only", "pigeons"], "no target has pigeons in its name"),
         (["--json", "/proc/nowhere/x.json"], "cannot write --json"),
     ],

@@ -7,6 +7,7 @@ finding, and so is an example that takes longer than a reader may.
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 import time
@@ -25,7 +26,7 @@ from harness import record
 from harness.command_line import Parser, refuse
 from harness.fuzz.targets import Target, targets
 
-EXAMPLES = 1000
+EXAMPLES = 2000
 SLOW = 10  # seconds of one example that is called a hang
 SHOWN = 300  # characters of an example
 
@@ -123,7 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fuzz, print, and say by the exit code whether anything was found."""
     parser = Parser("python -m harness.fuzz", __doc__)
     parser.add_argument(
-        "--examples", type=int, default=EXAMPLES, metavar="N", help="of each target"
+        "--examples",
+        type=int,
+        default=EXAMPLES,
+        metavar="N",
+        help="in all, shared alike among the targets (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument(
@@ -131,17 +136,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
     options = parser.parse_args(arguments)
-    if options.examples < 1:
-        return refuse(f"--examples is {options.examples}: at least 1")
     chosen = [t for t in targets() if not options.only or any(w in t.name for w in options.only)]
     if not chosen:
         return refuse(f"no target has {' or '.join(options.only)} in its name")
+    if options.examples < len(chosen):
+        return refuse(f"--examples is {options.examples}: at least one a target, {len(chosen)}")
     if options.json:
         try:
             record.check_writable("--json", options.json)
         except ValueError as error:
             return refuse(error)
-    outcomes = [fuzz(target, options.examples, options.seed) for target in chosen]
+    share = math.ceil(options.examples / len(chosen))
+    outcomes = [fuzz(target, share, options.seed) for target in chosen]
     print(report(outcomes, options.seed))
     if options.json:
         told = {"seed": options.seed, "targets": [asdict(outcome) for outcome in outcomes]}
