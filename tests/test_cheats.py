@@ -13,7 +13,7 @@ from harness.bench.honesty import doubts
 from harness.bench.measure import Settings, measure, schedule
 from harness.bench.summary import judge
 from harness.bench.workload import load_workload
-from harness.checks import acceptance, greedy, logprobs
+from harness.checks import acceptance, greedy, logprobs, metrics, speed_evidence
 from harness.checks.budget import Budget
 from harness.checks.subject import Refused, Subject
 from harness.contract import Completion, Decoder, Request
@@ -140,3 +140,16 @@ def test_an_error_without_words_is_an_error(error: Exception, words: str) -> Non
     with pytest.raises(Refused) as caught:
         Subject(Raises(), load("tiny"), "x").ask([Request(prompt=(1,), max_new_tokens=1)])
     assert words in str(caught.value)
+
+
+def test_metrics_that_flatter_fail_where_no_draft_is_right() -> None:
+    pair = load("tiny-hostile")
+    verdict = metrics.wrong_drafts(Subject(cheats.flattering_metrics(pair), pair, "x"), BUDGET)
+    assert (verdict.status, verdict.fault_class) == (Status.FAIL, FaultClass.METRICS)
+
+
+def test_drafting_nothing_is_no_speculation() -> None:
+    pair = load("tiny-self")
+    decoder = cheats.right_when_short(pair, most=100)
+    verdict = speed_evidence.target_calls(Subject(decoder, pair, "x"), BUDGET)
+    assert (verdict.status, verdict.fault_class) == (Status.FAIL, FaultClass.SPEED)
