@@ -46,6 +46,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag="header", tag_field=
     versions: dict[str, str]
     machine: dict[str, str]
     options: dict[str, Any] = {}
+    run: str = ""  # of the records that are shards of one run (``harness.record_merge``)
 
 
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True, tag="verdict", tag_field="kind"):
