@@ -23,7 +23,7 @@ from tqdm import tqdm
 from harness import executors, matrix, record
 from harness.adapters import DecoderError, NotInstalledError, find_factory
 from harness.checks.budget import ALPHA, PROFILES
-from harness.command_line import BadInput, Parser, refuse
+from harness.command_line import BadInput, Parser, key_values, refuse
 from harness.items import items
 from harness.matrix import Row
 from harness.pair_files import UnsupportedPairError
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         executors.check_options(options)
         shard, shards = shard_of(options.shard, options.run_id)
-        decoder_options = _key_values(options.decoder_option)
+        decoder_options = key_values("--decoder-option", options.decoder_option)
         find_factory(options.decoder)
         chosen = [str(i) for i in items(options.profile) if _wanted(str(i), options.checks)]
         if not chosen:
@@ -107,13 +107,6 @@ def shard_of(text: str, run_id: str) -> tuple[int, int]:
 
 def _wanted(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(name == p or name.startswith((f"{p}[", f"{p}.")) for p in patterns)
-
-
-def _key_values(texts: Sequence[str]) -> dict[str, str]:
-    for text in texts:
-        if not text.partition("=")[0] or "=" not in text:
-            raise BadInput(f"--decoder-option {text!r}: it must be KEY=VALUE")
-    return dict(text.split("=", 1) for text in texts)
 
 
 def _header(options: argparse.Namespace, decoder_options: dict[str, str]) -> record.Header:

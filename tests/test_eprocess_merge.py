@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from strategies import examples
 from wealth import BARE, DRAFT, FLAT, HALF, ONLY_BEST, P, binary, border, cut, process, simulated
 
+from harness.stats.certificate import LEAK, Certificate
 from harness.stats.eprocess import EProcess
-from harness.stats.eprocess_merge import merge
+from harness.stats.eprocess_merge import merge, merge_certificates, merge_pairs
 from harness.stats.experts import NAMED, Expert
+from harness.stats.paired_bets import PairedBets
 from harness.stats.rows import Rows
 
 
@@ -143,3 +145,34 @@ def test_what_makes_no_sense_is_refused() -> None:
     begun.update(binary([1]))
     with pytest.raises(ValueError, match="of 1 tokens"):
         merge(begun, {"a": state})
+
+
+def test_comparisons_of_two_arms_merge_exactly() -> None:
+    """Signs are counted, and sums add: the order of the pairs is nothing."""
+    differences = torch.randn(60, 3, generator=torch.Generator().manual_seed(3)).double().numpy()
+    whole, parts = PairedBets(3), []
+    whole.update(differences)
+    for part in (differences[:25], differences[25:30], differences[30:]):
+        bets = PairedBets(3)
+        bets.update(part)
+        parts.append(json.loads(json.dumps(bets.state())))
+    found = merge_pairs(parts)
+    assert found.log_wealth == pytest.approx(whole.log_wealth, rel=1e-12)
+    assert found.pairs == 60
+    assert found.peak <= whole.peak + 1e-12  # it looks less often
+
+
+def test_certificates_merge() -> None:
+    rows = simulated(200)
+    whole = Certificate(LEAK, 1e-3)
+    states = []
+    for first in (0, 80):
+        part = cut(rows, first, 80 if first == 0 else 200)
+        whole.update(part)
+        shard = Certificate(LEAK, 1e-3)
+        shard.update(part)
+        states.append(json.loads(json.dumps(shard.state())))
+    found = Certificate(LEAK, 1e-3)
+    merge_certificates(found, states)
+    torch.testing.assert_close(found.log_wealths, whole.log_wealths)
+    assert found.upper == whole.upper

@@ -25,9 +25,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
+from harness.stats.certificate import Certificate
 from harness.stats.eprocess import EProcess, from_numbers, numbers
+from harness.stats.paired_bets import PairedBets
 
 State = Mapping[str, Any]
 
@@ -87,6 +90,30 @@ def merge(process: EProcess, shards: Mapping[str, State]) -> None:
             "tilt": longest["tilt"],
         }
     )
+
+
+def merge_pairs(states: Sequence[State]) -> PairedBets:
+    """Comparisons of two arms as one: exactly that of all pairs.
+
+    Bets of a fixed scale add up, and what is bet on signs depends on how many there were of each
+    (Krichevsky and Trofimov 1981), not on their order. The peak is looked at after each shard.
+    """
+    state = dict(states[0])
+    for more in states[1:]:
+        for name in ("sums", "signs"):
+            state[name] = (np.array(state[name]) + np.array(more[name])).tolist()
+        state["pairs"] += more["pairs"]
+        bets = PairedBets.resume(state)
+        state["peak"] = max(state["peak"], bets.log_wealth)
+    return PairedBets.resume(state)
+
+
+def merge_certificates(certificate: Certificate, states: Sequence[State]) -> None:
+    """Continue a new confidence sequence from its shards', looked at after each of them."""
+    certificate.resume(dict(states[0]))
+    for state in states[1:]:
+        certificate.log_wealths = certificate.log_wealths + from_numbers(state["log_wealths"])
+        certificate.look()
 
 
 def _groups(states: Sequence[Mapping[str, Mapping[str, list[float | None]]]]) -> dict[str, Any]:
