@@ -72,8 +72,11 @@ def judged(row: Row) -> record.VerdictRow:
     begin = time.perf_counter()
     (name,) = row.items
     check = name.partition("[")[0]
+    versions: dict[str, str] = {}
+    retries = 0
     try:
-        verdict = matrix.verdict_on(row, name)
+        verdict, subject = matrix.judge(row, name)
+        versions, retries = subject.versions, subject.retries
     except (NotInstalledError, UnsupportedPairError) as error:
         verdict = Verdict(check=check, status=Status.UNSUPPORTED, message=str(error))
     except Exception as error:  # a decoder that cannot be built, or whatever a check raises
@@ -85,6 +88,8 @@ def judged(row: Row) -> record.VerdictRow:
         item=f"suites/test_{suite}.py::test_{test}",
         suite=suite,
         seconds=round(time.perf_counter() - begin, 3),
+        decoder_versions=versions,
+        retries=retries,
         verdict=verdict,
     )
 
@@ -114,7 +119,7 @@ def _header(options: argparse.Namespace, decoder_options: dict[str, str]) -> rec
     return record.Header(
         command=record.command_line(),
         started=record.now(),
-        seed=options.seed or PROFILES[options.profile].seed,
+        seed=PROFILES[options.profile].seed if options.seed is None else options.seed,
         alpha=ALPHA,
         decoders=[options.decoder],
         pair=record.PairInfo("tiny pairs", "", "", "cpu", "float32"),

@@ -102,25 +102,25 @@ def run_all(rows: Sequence[Row], executor: Executor) -> Iterator[list[Cell]]:
     yield from executor.map(run, rows)
 
 
-def verdict_on(row: Row, name: str) -> Verdict:
-    """Run one item on a decoder that is built anew."""
+def judge(row: Row, name: str) -> tuple[Verdict, Subject]:
+    """Run one item on a decoder that is built anew; the subject, for what else it can tell."""
     item, budget = _items(row.profile)[name], _budget(row.profile)
     if row.seed is not None:
         budget = dataclasses.replace(budget, seed=row.seed)
     pair = _pair(item.pair)
-    decoder = load_decoder(row.decoder, pair, row.options)
+    subject = Subject(load_decoder(row.decoder, pair, row.options), pair, row.decoder, row.options)
     try:
-        return item.run(Subject(decoder, pair, row.decoder, row.options), budget)
+        return item.run(subject, budget), subject
     finally:
-        if isinstance(decoder, ClosingDecoder):
-            decoder.close()
+        if isinstance(subject.decoder, ClosingDecoder):
+            subject.decoder.close()
 
 
 def _cell(row: Row, name: str) -> Cell:
     begin = time.perf_counter()
     item = _items(row.profile)[name]
     try:
-        verdict = verdict_on(row, name)
+        verdict, _ = judge(row, name)
     except Exception as error:  # a fault of ours: told, but neither a kill nor the end of the run
         told = f"{RAISED} {type(error).__name__}: {error}"
         verdict = Verdict(check=item.check, status=Status.INCONCLUSIVE, message=told)
