@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 BAD_INPUT = 2
@@ -28,6 +29,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End the command."""
         raise SystemExit(refuse(f"{message} (see --help)"))
+
+
+def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """``KEY=VALUE`` texts of a repeatable option; BadInput for one that is none."""
+    for text in texts:
+        if not text.partition("=")[0] or "=" not in text:
+            raise BadInput(f"{option} {text!r}: it must be KEY=VALUE")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def refuse(error: object) -> int:

@@ -262,7 +262,8 @@ class Completion(msgspec.Struct, kw_only=True, repr_omit_defaults=True):
 class Decoder(Protocol):
     """A system under test. Any object with these two attributes is one.
 
-    It may have ``versions``, a dict of names to versions, which goes into the record.
+    It may have ``versions``, a dict of names to versions, and ``retries``, how many requests it had
+    to send again so far (to a server, say): both go into the record.
     """
 
     capabilities: frozenset[str]

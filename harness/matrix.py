@@ -6,16 +6,15 @@ import dataclasses
 import functools
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
 
 import msgspec
-import torch
 
 from harness.adapters import load_decoder
 from harness.checks.budget import Budget
 from harness.checks.subject import Subject
+from harness.contract import ClosingDecoder
 from harness.items import Item, budget_of, items
 from harness.models import ModelPair, load_pair
 from harness.verdict import FaultClass, Status, Verdict
@@ -76,6 +75,8 @@ class Row:
         Whether to stop at the first that kills it.
     seed : int or None
         Of prompts and sampled requests; None for the profile's own.
+    options : dict of str to str
+        Of the decoder.
     """
 
     decoder: str
@@ -83,6 +84,7 @@ class Row:
     profile: str = "smoke"
     until_killed: bool = False
     seed: int | None = None
+    options: dict[str, str] = field(default_factory=dict)
 
 
 def run(row: Row) -> list[Cell]:
@@ -95,25 +97,30 @@ def run(row: Row) -> list[Cell]:
     return cells
 
 
-def run_all(rows: Sequence[Row], jobs: int) -> Iterator[list[Cell]]:
-    """Run many rows, ``jobs`` at a time; yields them in their order, each when it is complete."""
-    if jobs <= 1:
-        yield from map(run, rows)
-        return
-    # A forked process would inherit torch's threads in an unknown state.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        yield from pool.map(run, rows)
+def run_all(rows: Sequence[Row], executor: Executor) -> Iterator[list[Cell]]:
+    """Run many rows; yields them in their order, each when it is complete."""
+    yield from executor.map(run, rows)
 
 
-def _cell(row: Row, name: str) -> Cell:
-    """Run one item on a decoder that is built anew."""
-    begin = time.perf_counter()
+def judge(row: Row, name: str) -> tuple[Verdict, Subject]:
+    """Run one item on a decoder that is built anew; the subject, for what else it can tell."""
     item, budget = _items(row.profile)[name], _budget(row.profile)
     if row.seed is not None:
         budget = dataclasses.replace(budget, seed=row.seed)
     pair = _pair(item.pair)
+    subject = Subject(load_decoder(row.decoder, pair, row.options), pair, row.decoder, row.options)
     try:
-        verdict = item.run(Subject(load_decoder(row.decoder, pair), pair, row.decoder), budget)
+        return item.run(subject, budget), subject
+    finally:
+        if isinstance(subject.decoder, ClosingDecoder):
+            subject.decoder.close()
+
+
+def _cell(row: Row, name: str) -> Cell:
+    begin = time.perf_counter()
+    item = _items(row.profile)[name]
+    try:
+        verdict, _ = judge(row, name)
     except Exception as error:  # a fault of ours: told, but neither a kill nor the end of the run
         told = f"{RAISED} {type(error).__name__}: {error}"
         verdict = Verdict(check=item.check, status=Status.INCONCLUSIVE, message=told)

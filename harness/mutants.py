@@ -18,9 +18,9 @@ import msgspec
 from tabulate import tabulate
 from tqdm import tqdm
 
-from harness import matrix, record
+from harness import executors, matrix, record
 from harness.checks.budget import PROFILES
-from harness.command_line import Parser, refuse
+from harness.command_line import BadInput, Parser, refuse
 from harness.diagnosis import diagnose
 from harness.items import Item, items
 from harness.matrix import CONTROLS, MUTANTS, Cell, Row
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     known = items(options.profile)
     try:
+        executors.check_options(options)
         if options.resume and not options.json:
             raise ValueError("--resume needs --json FILE, whose rows it keeps")
         known_checks = {name for item in known for name in (item.suite, item.check, str(item))}
@@ -65,11 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [_row(name, chosen, options) for name in names or [*WRONG, *RIGHT]]
     done = _read_json(options.json) if options.resume else {}
     missing = [row for row in rows if not _whole(row, done.get(row.decoder, []))]
-    found = matrix.run_all(missing, options.jobs)
-    for row in tqdm(found, total=len(missing), unit="decoder", disable=None):
-        done[row[0].decoder] = row
-        if options.json:
-            _write_json(options.json, done)
+    try:
+        with executors.executor(options) as pool:
+            found = matrix.run_all(missing, pool)
+            for row in tqdm(found, total=len(missing), unit="decoder", disable=None):
+                done[row[0].decoder] = row
+                if options.json:
+                    _write_json(options.json, done)
+    except BadInput as error:
+        return refuse(error)
     cells = [done[row.decoder] for row in rows]
     print(render(cells, "simple"))
     if options.markdown:
@@ -90,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--profile", default="smoke", choices=PROFILES, help="how much each check spends")
     add("--full", action="store_true", help="every check on every mutant, not until it is killed")
-    add("--jobs", type=int, default=1, metavar="N", help="decoders at a time")
+    executors.add_options(parser, "decoders")
     add("--json", metavar="FILE", help="write all cells, after each decoder")
     add("--resume", action="store_true", help="do not run again what is in the JSON file")
     add("--markdown", metavar="FILE", help="write the table")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from harness.models import ModelPair
 
 _verdict_key = pytest.StashKey[Verdict]()
+_retries_key = pytest.StashKey[int]()
 _statistical_key = pytest.StashKey[int]()
 _expectations_key = pytest.StashKey[Expectations]()
 
@@ -198,11 +199,13 @@ def budget(request: pytest.FixtureRequest, subject: Subject, _paces: dict[str, f
 
 
 @pytest.fixture
-def conclude(request: pytest.FixtureRequest) -> Callable[[Verdict], None]:
+def conclude(request: pytest.FixtureRequest, subject: Subject) -> Callable[[Verdict], None]:
     """End the item with a verdict."""
+    before = subject.retries
 
     def end(verdict: Verdict) -> None:
         request.node.stash[_verdict_key] = verdict
+        request.node.stash[_retries_key] = subject.retries - before
         if verdict.status is Status.UNSUPPORTED:
             pytest.skip(f"UNSUPPORTED {verdict.check}: {verdict.message}")
         if not verdict.passed:
@@ -234,4 +237,6 @@ def pytest_runtest_makereport(
         report.user_properties.append(("verdict", msgspec.to_builtins(verdict)))
         if (found := getattr(item, "funcargs", {}).get("subject")) is not None:
             report.user_properties.append(("versions", found.versions))
+        if again := item.stash.get(_retries_key, 0):
+            report.user_properties.append(("retries", again))
     return report

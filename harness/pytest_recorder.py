@@ -71,10 +71,10 @@ class Recorder:
         found: dict[str, Any] = dict(report.user_properties)
         if "verdict" in found:
             verdict = msgspec.convert(found["verdict"], Verdict)
-            self._take(name, report, verdict, found.get("versions", {}))
+            self._take(name, report, verdict, found)
 
     def _take(
-        self, name: str, report: pytest.TestReport, verdict: Verdict, versions: dict[str, str]
+        self, name: str, report: pytest.TestReport, verdict: Verdict, found: Mapping[str, Any]
     ) -> None:
         # An installed package lies wherever it lies: a record's item begins with its suite.
         path, colons, test = name.partition("::")
@@ -85,7 +85,8 @@ class Recorder:
             suite=Path(path).stem.removeprefix("test_"),
             seconds=round(report.duration, 3),
             expected_failure=str(getattr(report, "wasxfail", "")),
-            decoder_versions=versions,
+            decoder_versions=found.get("versions", {}),
+            retries=found.get("retries", 0),
             verdict=verdict,
         )
         self.rows.append(row)

@@ -46,6 +46,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag="header", tag_field=
     versions: dict[str, str]
     machine: dict[str, str]
     options: dict[str, Any] = {}
+    run: str = ""  # of the records that are shards of one run (``harness.record_merge``)
 
 
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True, tag="verdict", tag_field="kind"):
@@ -57,6 +58,7 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True, tag="verdict", tag_f
     seconds: float
     expected_failure: str = ""  # the reason given in the xfails file
     decoder_versions: dict[str, str] = {}  # as the decoder says
+    retries: int = 0  # requests that had to be sent again, where the decoder counts them
     verdict: Verdict
 
 
@@ -92,6 +94,7 @@ class GenerationRow(msgspec.Struct, frozen=True, kw_only=True, tag="generation",
     overlap: list[float] | None = None  # sum of min(p, q) at every token, where the models are here
     batch: str = ""  # decoded together with others: seconds and parts are shared by tokens
     identical: bool | None = None  # ids of both arms; None where sampled
+    retries: int = 0  # requests that had to be sent again since the decoder's row before
     near_tie: str = ""  # why a divergence is not a fault, if it is not
     fault: str = ""  # where and by how much the outputs differ, if it is
     error: str = ""

@@ -16,9 +16,9 @@ import msgspec
 from tabulate import tabulate
 from tqdm import tqdm
 
-from harness import matrix, record
+from harness import executors, matrix, record
 from harness.checks.budget import ALPHA, PROFILES
-from harness.command_line import Parser, refuse
+from harness.command_line import BadInput, Parser, refuse
 from harness.items import items
 from harness.matrix import Row
 from harness.verdict import Status
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the seeds that are missing and print all; 1 if there was an alarm."""
     options = _parser().parse_args(arguments)
     try:
+        executors.check_options(options)
         record.check_writable("--out", options.out)
     except ValueError as error:
         return refuse(error)
@@ -61,12 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for decoder in options.decoder or ["reference"]
         if (decoder, options.profile, seed) not in done
     ]
-    with options.out.open("ab") as file:
-        cells = matrix.run_all(rows, options.jobs)
-        for row, found in zip(rows, tqdm(cells, total=len(rows), disable=None), strict=True):
-            runs.append(_run(row, found))
-            file.write(msgspec.json.encode(runs[-1]) + b"\n")
-            file.flush()
+    try:
+        with executors.executor(options) as pool, options.out.open("ab") as file:
+            cells = matrix.run_all(rows, pool)
+            for row, found in zip(rows, tqdm(cells, total=len(rows), disable=None), strict=True):
+                runs.append(_run(row, found))
+                file.write(msgspec.json.encode(runs[-1]) + b"\n")
+                file.flush()
+    except BadInput as error:
+        return refuse(error)
     print(render(runs))
     return int(any(run.alarms for run in runs))
 
@@ -77,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--decoder", action="append", metavar="NAME", help="repeatable; default: reference")
     add("--seeds", type=int, default=1000, metavar="N")
     add("--profile", default="smoke", choices=PROFILES)
-    add("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    executors.add_options(parser, "runs")
     add("--out", type=Path, default=Path("reports/seeds/smoke.jsonl"), metavar="FILE")
     return parser
 

@@ -153,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class ShapeServer(ThreadingHTTPServer):
-    """A server of a shape on a free port of this machine, in a thread.
+    """A server of a shape on a port of this machine, in a thread; a free one, if none is given.
 
     Parameters
     ----------
@@ -180,9 +180,14 @@ class ShapeServer(ThreadingHTTPServer):
     request_queue_size = 256
 
     def __init__(
-        self, api: str, decoder: str = "reference", pair: str = "tiny", speculate: bool = True
+        self,
+        api: str,
+        decoder: str = "reference",
+        pair: str = "tiny",
+        speculate: bool = True,
+        port: int = 0,
     ) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", port), Handler)
         self.shape, self.pair, self.speculate = SHAPES[api], pair, speculate
         self._name = decoder
         self.faults: deque[Callable[[Handler], None]] = deque()

@@ -126,7 +126,7 @@ def test_a_wrong_decoder_behind_it_is_found(api: str) -> None:
     """Its last token is another one; first ones are asked of its plain arm."""
     with ShapeServer(api, "decoders:last_token") as server, ShapeServer(api) as right_server:
         found = endpoint(load("tiny"), right_server.url, api=api, plain=right_server.url)
-        found._speculative.server.url = server.url
+        found._speculative.apis[0].server.url = server.url
         verdict = greedy.identity(Subject(found, load("tiny"), server.url, {"api": api}), BUDGET)
     assert verdict.status is Status.FAIL
     assert "speculation is not to blame" not in verdict.message

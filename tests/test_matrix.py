@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import msgspec
@@ -119,7 +120,7 @@ def test_rows_that_are_there_are_not_run_again(
     file = tmp_path / "matrix.json"
     asked: list[str] = []
 
-    def run_all(rows: Sequence[Row], jobs: int) -> Iterator[list[Cell]]:
+    def run_all(rows: Sequence[Row], executor: Executor) -> Iterator[list[Cell]]:
         asked.extend(row.decoder.partition(":")[2] for row in rows)
         for row in rows:
             yield [cell(row.decoder, Status.FAIL, item) for item in row.items]

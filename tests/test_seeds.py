@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,9 @@ def test_what_is_there_is_not_run_again(
     asked: list[Row] = []
     run_all = matrix.run_all
 
-    def noted(rows: list[Row], jobs: int) -> object:
+    def noted(rows: list[Row], executor: Executor) -> object:
         asked.extend(rows)
-        return run_all(rows, jobs)
+        return run_all(rows, executor)
 
     monkeypatch.setattr(matrix, "run_all", noted)
     assert seeds.main(["--seeds", "3", "--out", str(out)]) == 0

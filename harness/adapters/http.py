@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from harness.adapters.http_apis import Api, api_named
 from harness.adapters.http_checks import check_target, refused
 from harness.adapters.http_client import Server, ServerError, token_of
+from harness.adapters.http_fleet import Fleet, fleet
 from harness.contract import CAPABILITIES, Completion, Request
 from harness.models import ModelPair
 
@@ -15,33 +16,42 @@ FIELD = "body."  # options that begin with it are fields of every request
 
 
 class HttpDecoder:
-    """A server, and another one of the same engine for plain decoding if there is.
+    """Servers of one engine, and other ones for plain decoding if there are.
 
     Parameters
     ----------
-    speculative, plain : Api
-    concurrency : int
-        Requests that are sent at a time.
+    speculative, plain : Fleet
     capabilities : frozenset of str
 
     Attributes
     ----------
     capabilities : frozenset of str
-    versions : dict of str to str
-        As the server says.
     """
 
     def __init__(
-        self, speculative: Api, plain: Api | None, concurrency: int, capabilities: frozenset[str]
+        self, speculative: Fleet, plain: Fleet | None, capabilities: frozenset[str]
     ) -> None:
         self._speculative, self._plain = speculative, plain
-        self._concurrency = concurrency
         self.capabilities = capabilities
-        self.versions = speculative.versions
+        for arm in self._arms:
+            arm.seeds = "seed" in capabilities
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """As the servers say, and which of them are left out."""
+        versions = self._speculative.versions
+        if self._plain and (of_plain := self._plain.versions.get("endpoints")):
+            versions["plain endpoints"] = of_plain
+        return versions
+
+    @property
+    def retries(self) -> int:
+        """Requests that were sent again so far."""
+        return sum(arm.retries for arm in self._arms)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Let the server decode all requests, as many at a time as it may get."""
-        with ThreadPoolExecutor(self._concurrency) as pool:
+        with ThreadPoolExecutor(max(arm.at_once for arm in self._arms)) as pool:
             return list(pool.map(lambda request: self._arm(request).generate(request), requests))
 
     def stream(self, request: Request) -> Iterator[list[int]]:
@@ -50,11 +60,14 @@ class HttpDecoder:
 
     def close(self) -> None:
         """Let go of the connections; the servers are somebody else's."""
-        for arm in (self._speculative, self._plain):
-            if arm:
-                arm.server.close()
+        for arm in self._arms:
+            arm.close()
 
-    def _arm(self, request: Request) -> Api:
+    @property
+    def _arms(self) -> list[Fleet]:
+        return [arm for arm in (self._speculative, self._plain) if arm]
+
+    def _arm(self, request: Request) -> Fleet:
         if request.speculate:
             return self._speculative
         if self._plain is None:
@@ -70,6 +83,7 @@ def endpoint(
     model: str = "",
     timeout: float = 120,
     concurrency: int = 0,
+    retries: int = -1,
     without: str = "",
     also: str = "",
     token_from: str = "",
@@ -82,17 +96,21 @@ def endpoint(
     pair : ModelPair
         What the server has loaded: checks know the target's law from it.
     url : str
-        ``{pair}`` in it stands for the name of the pair.
+        ``{pair}`` in it stands for the name of the pair. Several, separated by commas, are servers
+        of the same model, which share the requests.
     api : str
         ``APIS`` names them.
     plain : str
-        URL of the same engine without speculation; without it ``plain`` is not declared.
+        URL, or URLs, of the same engine without speculation; without it ``plain`` is not declared.
     model : str
         How the server calls the model; needed where it serves several.
     timeout : float
-        Seconds that one request may take.
+        Seconds that a request may take, each time that it is sent.
     concurrency : int
-        Requests at a time; 0: as many as the API says.
+        Requests at a time, of each server; 0: as many as the API says.
+    retries : int
+        How often a request that was begun and not answered is sent again, if its answer is
+        settled (greedy, or seeded); -1: twice where there are several URLs.
     without, also : str
         Capabilities that this server has not, or has, beside what is known of the API: ``a,b``.
     token_from : str
@@ -105,24 +123,26 @@ def endpoint(
     added = {name.removeprefix(FIELD): value for name, value in fields.items()}
     kind, token = api_named(api), token_of(token_from)
 
-    def arm(at: str) -> Api:
+    def connect(at: str) -> Api:
         server = Server(at.replace("{pair}", pair.name), timeout, token)
-        return kind(server, pair, model, added)
+        api = kind(server, pair, model, added)
+        check_target(api)
+        api.capabilities = api.capabilities - refused(api)
+        return api
 
     try:
-        speculative, other = arm(url), arm(plain) if plain else None
-        declared = set(speculative.capabilities)
-        for found in filter(None, (speculative, other)):
-            check_target(found)
-            declared -= refused(found)
+        speculative = fleet(url, connect, concurrency, retries)
+        other = fleet(plain, connect, concurrency, retries) if plain else None
     except ServerError as error:
         raise ValueError(str(error)) from None
-    together = concurrency or speculative.together
+    declared = set(speculative.capabilities)
+    if other:  # what either of them refuses is not declared
+        declared &= other.capabilities
     declared |= {"plain"} if other else set()
-    declared |= {"batch"} if together > 1 else set()
+    declared |= {"batch"} if speculative.together > 1 else set()
     declared |= {"stream"} if kind.streams else set()
     declared = (declared | _names(also)) - _names(without)
-    return HttpDecoder(speculative, other, together, frozenset(declared))
+    return HttpDecoder(speculative, other, frozenset(declared))
 
 
 def _names(text: str) -> set[str]:

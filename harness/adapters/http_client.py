@@ -5,6 +5,8 @@ from __future__ import annotations
 import email.utils
 import ipaddress
 import os
+import random
+import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,9 @@ import msgspec
 Answer = TypeVar("Answer")
 RETRIES = 5  # of a request that the server was too busy to take
 FIRST_PAUSE = 0.5  # seconds, doubled from try to try, where the server does not say how long
+LONGEST_PAUSE = 8.0
 BUSY = (429, 503)
+FAILED = (500, 502, 504)  # after the request was begun
 SENSELESS = (400, 413, 422)
 SHOWN = 200  # characters of an answer
 
@@ -26,11 +30,29 @@ class ServerError(RuntimeError):
     """No answer, or none that the API knows."""
 
 
+class Unanswered(ServerError):
+    """No answer came: ``begun`` says whether the server may have worked on the request."""
+
+    begun = True
+
+
+class Unreachable(Unanswered):
+    """Nobody is there."""
+
+    begun = False
+
+
+class Busy(Unanswered):
+    """The server turned the request away, as one too many, as often as it was asked."""
+
+    begun = False
+
+
 class Server:
     """One server.
 
-    A request that was turned away as one too many (429, 503) is sent again, for it was not begun;
-    no other is.
+    A request that was turned away as one too many (429, 503) is sent again, for it was not begun.
+    Whether any other is, is for ``harness.adapters.http_fleet`` to say.
 
     Parameters
     ----------
@@ -40,10 +62,20 @@ class Server:
         Seconds that one request may take, pauses and retries included.
     token : str
         Sent as a bearer token, if not empty.
+
+    Attributes
+    ----------
+    retries : int
+        Requests that were sent again so far.
     """
 
     def __init__(self, url: str, timeout: float, token: str = "") -> None:
         self.url, self._timeout = url.rstrip("/").removesuffix("/v1"), timeout
+        self.retries = 0
+        self._lock = threading.Lock()
+        # Of pauses: those of many requests that were turned away together must not be the same,
+        # and those of a run must be, when it is repeated.
+        self._jitter = random.Random(self.url)
         self._client = httpx2.Client(
             timeout=timeout,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -77,6 +109,27 @@ class Server:
                 if name == b"data":
                     yield decode(data.strip(), kind, self._at(path))
 
+    def count_retry(self) -> None:
+        """Note that a request is sent again, by whatever thread."""
+        with self._lock:
+            self.retries += 1
+
+    def pause(self, attempt: int, said: float = 0.0) -> float:
+        """Seconds until the next try: what the server says at the least, else more and more.
+
+        Parameters
+        ----------
+        attempt : int
+            Tries so far, less one.
+        said : float
+            Of the server's Retry-After; 0 where it has none.
+        """
+        with self._lock:
+            jitter = self._jitter.random()
+        if said:
+            return said + jitter * min(FIRST_PAUSE, said)
+        return min(LONGEST_PAUSE, float(FIRST_PAUSE * 2**attempt)) * (1 + jitter) / 2
+
     def close(self) -> None:
         """Let go of all connections."""
         self._client.close()
@@ -102,16 +155,22 @@ class Server:
                         yield response
                         return
                     words = b"".join(self._until(deadline, response.iter_bytes()))
-                pause = _pause(response, attempt)
-                rest = deadline - time.monotonic()
-                if response.status_code not in BUSY or attempt == RETRIES or pause > rest:
+                if response.status_code not in BUSY:
                     break
+                pause = self.pause(attempt, _said(response))
+                if attempt == RETRIES or pause > deadline - time.monotonic():
+                    break
+                self.count_retry()
                 time.sleep(pause)
         problem = f"{where}: HTTP {response.status_code}: {_message(words)}"
         if response.status_code in SENSELESS:
             raise ValueError(problem)
         if response.status_code in BUSY:
-            problem += f" (asked {attempt + 1} times; the next try would be in {pause:g} s)"
+            raise Busy(
+                f"{problem} (asked {attempt + 1} times; the next try would be in {pause:.3g} s)"
+            )
+        if response.status_code in FAILED:
+            raise Unanswered(problem)
         if response.status_code == 404:
             problem += " (does the server speak this API? see the option api=)"
         raise ServerError(problem)
@@ -137,13 +196,14 @@ def _named(where: str, timeout: float) -> Iterator[None]:
     """Say in one line what went wrong on the way, and where."""
     try:
         yield
-    except httpx2.ConnectError as error:
-        raise ServerError(f"cannot reach {where}: {error}: is the server up?") from error
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        words = str(error) or type(error).__name__
+        raise Unreachable(f"cannot reach {where}: {words}: is the server up?") from error
     except httpx2.TimeoutException as error:
-        raise ServerError(f"{where}: no complete answer within {timeout:g} s") from error
+        raise Unanswered(f"{where}: no complete answer within {timeout:g} s") from error
     except httpx2.TransportError as error:
         words = str(error) or type(error).__name__
-        raise ServerError(
+        raise Unanswered(
             f"{where}: the connection broke, the server may have died: {words}"
         ) from error
     except (httpx2.InvalidURL, httpx2.DecodingError) as error:
@@ -168,8 +228,8 @@ def token_of(variable: str) -> str:
     return os.environ.get(variable, "") if variable else ""
 
 
-def _pause(response: httpx2.Response, attempt: int) -> float:
-    """Seconds until the next try: as the server says, by number or by date."""
+def _said(response: httpx2.Response) -> float:
+    """Seconds that the server asks to wait, by number or by date; 0 where it does not say."""
     said = response.headers.get("Retry-After", "")
     if said.isascii() and said.strip().isdigit():
         return float(said)
@@ -177,7 +237,7 @@ def _pause(response: httpx2.Response, attempt: int) -> float:
         date = email.utils.parsedate_to_datetime(said)
         date = date if date.tzinfo else date.replace(tzinfo=UTC)
     except (ValueError, TypeError, IndexError, OverflowError):  # by what is wrong with the date
-        return float(FIRST_PAUSE * 2**attempt)
+        return 0.0
     return max(0.0, (date - datetime.now(UTC)).total_seconds())
 
 

@@ -58,6 +58,11 @@ class Subject:
         """What the decoder says it is made of."""
         return dict(getattr(self.decoder, "versions", {}))
 
+    @property
+    def retries(self) -> int:
+        """Requests that the decoder had to send again so far, if it counts them."""
+        return int(getattr(self.decoder, "retries", 0))
+
     def supports(self, request: Request) -> bool:
         """Whether the decoder declares all that the request asks for."""
         return request.capabilities() <= self.decoder.capabilities

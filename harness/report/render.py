@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.record import Header, Record
-from harness.report import benchmark, beside, claims, conformance
+from harness.report import benchmark, beside, claims, conformance, retries
 from harness.report.conformance import listed
 from harness.report.document import Notes, Section
 
@@ -18,6 +18,7 @@ def render(record: Record) -> Section:
     if record.problems:
         section.notes.append(Notes("Problems of this record", listed(record.problems)))
     conformance.add(record, section)
+    retries.add(record, section)
     beside.add_doubts(record, section)  # before the figures are explained
     benchmark.add(record, section)
     beside.add(record, section)

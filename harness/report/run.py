@@ -23,6 +23,7 @@ from harness.bench.overlap import with_overlap
 from harness.bench.probes import PeakMemory
 from harness.bench.prompt_files import PromptFile, by_task, read_files
 from harness.bench.prompt_lengths import of_length
+from harness.bench.retries import with_retries
 from harness.bench.tasks import WorkloadError
 from harness.bench.workload import Prompt, load_workload
 from harness.checks import greedy
@@ -134,6 +135,7 @@ def steps(
         together = schedule_batches(able, batches, profile.repeats, options.seed)
         total = sum(map(len, together))
         rows = measure_batches(decoders, together, settings, judge, synchronise)
+    rows = with_retries(rows, decoders)
     rows = with_overlap(rows, pair, decoders, prompts, options.temperature)
     if not marks and (disturbed := busy(header)):
         print(f"note: the machine was {disturbed}", file=sys.stderr)

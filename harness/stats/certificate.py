@@ -9,7 +9,7 @@ rejected hold the true one, at all times at once, with probability 1 - alpha.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -95,6 +95,10 @@ class Certificate:
         gains = log_ratios(self.family.experts, rows.here)
         self.log_wealths += gains.sum(0).cpu()
         self._take_in_impossible(rows)
+        self.look()
+
+    def look(self) -> None:
+        """Rule out what the wealth, as it is now, rules out."""
         mixture = self.log_wealths.logsumexp(0) - math.log(len(self.log_wealths))
         kept = (mixture - self.log_wealths < -math.log(self.alpha)).nonzero()
         # Of the others only those above all that are kept: a truth between two values may reject
@@ -165,6 +169,15 @@ class Growth:
             self._sums[1, j] += (law * ratio.square()).sum().cpu()
             self._sums[2, j] += law.masked_fill(at.p > 0, 0.0).sum().cpu()
         self.rows += len(rows)
+
+    def state(self) -> dict[str, Any]:
+        """What ``add`` takes in: JSON types."""
+        return {"rows": self.rows, "sums": self._sums.tolist()}
+
+    def add(self, state: Mapping[str, Any]) -> None:
+        """Take in the contexts that another one has seen."""
+        self.rows += state["rows"]
+        self._sums += torch.tensor(state["sums"], dtype=torch.float64)
 
     def mean(self, j: int) -> float:
         """KL(a_j || p) in nats per token, of the tokens that p allows."""
