@@ -24,7 +24,8 @@ from tabulate import tabulate
 
 from harness import record
 from harness.command_line import Parser, refuse
-from harness.fuzz.targets import Target, targets
+from harness.fuzz.target import Target
+from harness.fuzz.targets import targets
 
 EXAMPLES = 2000
 SLOW = 10  # seconds of one example that is called a hang
