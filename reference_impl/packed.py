@@ -10,11 +10,15 @@ float32, one to three rows are slower than four, so fewer are filled up with zer
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Hashable
 from typing import TypeGuard, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
+
+from reference_impl.compiled import static_forward
+from reference_impl.sharing import copy_that_shares
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -61,6 +65,10 @@ class PackedLinear(nn.Module):
         return result.to(x.dtype)
 
 
+# A layer keeps the weights it was made of alive, so that their address means no others.
+_IN_USE: WeakValueDictionary[Hashable, PackedLinear] = WeakValueDictionary()
+
+
 def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model:
     """A copy of ``model`` that shares its parameters and has its large linear layers packed.
 
@@ -73,8 +81,7 @@ def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model
         Compute the packed layers in bfloat16: half the bytes to read, and another model. Good
         for a draft, whose law may be any. Float32 where the processor has no bfloat16.
     """
-    is_compiled = hasattr(model, "static_forward")
-    if is_compiled or not any(_packable(module) for module in model.modules()):
+    if static_forward(model) or not any(_packable(module) for module in model.modules()):
         return model
     if dtype is None or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         dtype = torch.float32
@@ -82,14 +89,29 @@ def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model
     for module in list(packed.modules()):
         for name, child in module.named_children():
             if _packable(child):
-                setattr(module, name, PackedLinear(child, dtype))
+                setattr(module, name, packed_linear(child, dtype))
     return packed
 
 
-def copy_that_shares(model: Model) -> Model:
-    """A copy of a module whose parameters and buffers are those of the module itself."""
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    return copy.deepcopy(model, shared)
+def packed_linear(linear: nn.Linear, dtype: torch.dtype) -> PackedLinear:
+    """The layer over packed weights: the same one for all who ask as long as somebody keeps it.
+
+    Decoders on one target pack it once. Weights that were changed in between, other than through
+    ``.data``, are packed anew.
+    """
+    key = (dtype, *map(_contents, (linear.weight, linear.bias)))
+    found = _IN_USE.get(key)
+    if found is None:
+        found = _IN_USE[key] = PackedLinear(linear, dtype)
+    return found
+
+
+def _contents(tensor: Tensor | None) -> Hashable:
+    """What tells the numbers of a tensor from those of all others, while it lives."""
+    if tensor is None:
+        return None
+    version = 0 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), tuple(tensor.shape), version
 
 
 def _packable(module: nn.Module) -> TypeGuard[nn.Linear]:
