@@ -52,6 +52,8 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., out]."""
+        if x.dtype is not self._dtype:  # to convert what needs no conversion costs some percent
+            return self.forward(x.to(self._dtype)).to(x.dtype)
         missing = _ROWS - x.shape[:-1].numel()
         if missing <= 0 or self._dtype is not torch.float32:
             return self._product(x)
@@ -59,10 +61,10 @@ class PackedLinear(nn.Module):
         return self._product(rows)[:-missing].view(*x.shape[:-1], -1)
 
     def _product(self, x: Tensor) -> Tensor:
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x.to(self._dtype), self._packed, self._bias, "none", [], ""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._packed, self._bias, "none", [], ""
         )
-        return result.to(x.dtype)
+        return product
 
 
 # A layer keeps the weights it was made of alive, so that their address means no others.

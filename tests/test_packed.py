@@ -38,6 +38,18 @@ def test_packed_model_computes_the_same() -> None:
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+@torch.inference_mode()
+def test_rows_are_the_same_numbers_alone_and_in_a_block() -> None:
+    """Of float32 weights; and in bfloat16 the result comes back as the input was."""
+    layer = packed_layers(with_packed_linears(model(256)))[0]
+    block = torch.randn(1, 4, layer.weight.shape[1])
+    for rows in (1, 2, 3):
+        assert torch.equal(layer(block[:, :rows]), layer(block)[:, :rows])
+    half = packed_layers(with_packed_linears(model(256), torch.bfloat16))[0]
+    assert half(block).dtype is torch.float32
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 def test_parameters_are_shared_not_copied() -> None:
     plain = model(256)
     addresses = {p.data_ptr() for p in plain.parameters()}
