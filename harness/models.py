@@ -64,6 +64,11 @@ def pair_names() -> list[str]:
     return [*TINY_PAIRS, smollm2.NAME, smollm2.FULL_DRAFT, *timing_pairs.RECIPES]
 
 
+def heads(name: str) -> dict[str, Path]:
+    """Folders of the drafters that were trained for a pair, by family; the pair is not loaded."""
+    return smollm2.heads() if name in (smollm2.NAME, smollm2.FULL_DRAFT) else {}
+
+
 def check_name(name: str) -> None:
     """Raise PairError unless ``load_pair`` knows the name."""
     if name not in pair_names():
@@ -187,7 +192,7 @@ def _smollm2(name: str) -> ModelPair:
         eos=smollm2.EOS,
         tokenizer=AutoTokenizer.from_pretrained(directory, trust_remote_code=False),
         source=source,
-        heads=smollm2.heads(),
+        heads=heads(name),
         _directories={"target": directory},
     )
 

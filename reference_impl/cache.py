@@ -127,8 +127,7 @@ class CachedModel:
         self.positions = int(getattr(config, "max_position_embeddings", 0) or capacity)
         self.window = sliding_window(config)
         self.eager = config._attn_implementation == "eager"
-        self._static = static_forward(model)
-        static = self._static is not None
+        static = static_forward(model) is not None
         self._where = _Slots(rounded_up(capacity) if static else capacity, static)
         self._cache = Cache(
             layers=[_RaggedLayer(self._where) for _ in range(config.num_hidden_layers)]
@@ -187,10 +186,10 @@ class CachedModel:
         if where.visible > where.capacity:
             raise ValueError(f"{where.visible} positions do not fit a cache of {where.capacity}")
         call: Any = self.model
-        if self._static and not isinstance(start, Layout):
+        if where.static and not isinstance(start, Layout):
             where.first, where.visible = None, where.capacity
             if self._cache.layers[0].is_initialized:  # the first call is the prompt's as a rule
-                call = self._static
+                call = static_forward(self.model)
         where.rows = torch.arange(len(position), device=self.device).unsqueeze(1)
         tree = start if isinstance(start, Layout) else None
         output = call(

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
-from reference_impl.packed import copy_that_shares
+from reference_impl.sharing import copy_that_shares
 
 STEP = 128  # slots: capacities are rounded up to a multiple
 _GRAPHS = 64  # more shapes than a run has; beyond the limit torch goes on without compiling
@@ -39,7 +40,7 @@ def compiled(model: PreTrainedModel, backend: str | Callable[..., Any]) -> PreTr
     return copy
 
 
-def static_forward(model: PreTrainedModel) -> Callable[..., Any] | None:
+def static_forward(model: nn.Module) -> Callable[..., Any] | None:
     """The compiled forward pass of a model; None if it has none."""
     return getattr(model, "static_forward", None)
 

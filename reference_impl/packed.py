@@ -10,11 +10,15 @@ float32, one to three rows are slower than four, so fewer are filled up with zer
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Hashable
 from typing import TypeGuard, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
+
+from reference_impl.compiled import static_forward
+from reference_impl.sharing import copy_that_shares
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -48,6 +52,8 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., out]."""
+        if x.dtype is not self._dtype:  # to convert what needs no conversion costs some percent
+            return self.forward(x.to(self._dtype)).to(x.dtype)
         missing = _ROWS - x.shape[:-1].numel()
         if missing <= 0 or self._dtype is not torch.float32:
             return self._product(x)
@@ -55,10 +61,14 @@ class PackedLinear(nn.Module):
         return self._product(rows)[:-missing].view(*x.shape[:-1], -1)
 
     def _product(self, x: Tensor) -> Tensor:
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x.to(self._dtype), self._packed, self._bias, "none", [], ""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._packed, self._bias, "none", [], ""
         )
-        return result.to(x.dtype)
+        return product
+
+
+# A layer keeps the weights it was made of alive, so that their address means no others.
+_IN_USE: WeakValueDictionary[Hashable, PackedLinear] = WeakValueDictionary()
 
 
 def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model:
@@ -73,8 +83,7 @@ def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model
         Compute the packed layers in bfloat16: half the bytes to read, and another model. Good
         for a draft, whose law may be any. Float32 where the processor has no bfloat16.
     """
-    is_compiled = hasattr(model, "static_forward")
-    if is_compiled or not any(_packable(module) for module in model.modules()):
+    if static_forward(model) or not any(_packable(module) for module in model.modules()):
         return model
     if dtype is None or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         dtype = torch.float32
@@ -82,14 +91,29 @@ def with_packed_linears(model: Model, dtype: torch.dtype | None = None) -> Model
     for module in list(packed.modules()):
         for name, child in module.named_children():
             if _packable(child):
-                setattr(module, name, PackedLinear(child, dtype))
+                setattr(module, name, packed_linear(child, dtype))
     return packed
 
 
-def copy_that_shares(model: Model) -> Model:
-    """A copy of a module whose parameters and buffers are those of the module itself."""
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    return copy.deepcopy(model, shared)
+def packed_linear(linear: nn.Linear, dtype: torch.dtype) -> PackedLinear:
+    """The layer over packed weights: the same one for all who ask as long as somebody keeps it.
+
+    Decoders on one target pack it once. Weights that were changed in between, other than through
+    ``.data``, are packed anew.
+    """
+    key = (dtype, *map(_contents, (linear.weight, linear.bias)))
+    found = _IN_USE.get(key)
+    if found is None:
+        found = _IN_USE[key] = PackedLinear(linear, dtype)
+    return found
+
+
+def _contents(tensor: Tensor | None) -> Hashable:
+    """What tells the numbers of a tensor from those of all others, while it lives."""
+    if tensor is None:
+        return None
+    version = 0 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), tuple(tensor.shape), version
 
 
 def _packable(module: nn.Module) -> TypeGuard[nn.Linear]:

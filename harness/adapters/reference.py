@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from harness.contract import CAPABILITIES, Completion, Request, validate
-from harness.models import ModelPair
+from harness.models import TINY_PAIRS, ModelPair
 from reference_impl import autoregressive, speculative
 from reference_impl.acceptance import BlockVerification, SamplerMatching, TypicalAcceptance
 from reference_impl.branches import BranchDrafter, TwoBranches
@@ -22,7 +22,8 @@ from reference_impl.drafters.cascade import CascadeDrafter, EagleFollower, Model
 from reference_impl.drafters.eagle import EagleDrafter, EagleLayer, load_eagle
 from reference_impl.drafters.eagle_tree import EagleTree
 from reference_impl.drafters.early_exit import EarlyExitDrafter
-from reference_impl.drafters.medusa import MedusaDrafter, MedusaTree, load_medusa
+from reference_impl.drafters.fitted import fitted_eagle, fitted_medusa
+from reference_impl.drafters.medusa import MedusaDrafter, MedusaHeads, MedusaTree, load_medusa
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.drafters.suffix import SuffixDrafter
@@ -152,12 +153,8 @@ def tree(pair: ModelPair, replaced: bool = False, max_batch: int | None = None) 
 def medusa(
     pair: ModelPair, heads: str = "", tree: bool = False, max_batch: int | None = None
 ) -> EngineDecoder:
-    """Reference engine with Medusa heads: of a folder, else the pair's, else untrained ones."""
-    folder = heads or pair.heads.get("medusa")
-    last = pair.target.get_output_embeddings()
-    width = int(pair.target.get_input_embeddings().weight.shape[1])
-    found = load_medusa(Path(folder), last, width) if folder else untrained_medusa(pair.target)
-    found = _as(pair.target, found)
+    """Reference engine with Medusa heads: of a folder, else the pair's, else made for it."""
+    found = _medusa_heads(pair, heads)
     drafter = (MedusaTree if tree else MedusaDrafter)(found, pair.vocab_size)
     return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
 
@@ -165,7 +162,7 @@ def medusa(
 def eagle(
     pair: ModelPair, layer: str = "", tree: bool = False, max_batch: int | None = None
 ) -> EngineDecoder:
-    """Reference engine with an EAGLE layer: of a folder, else the pair's, else an untrained one."""
+    """Reference engine with an EAGLE layer: of a folder, else the pair's, else made for it."""
     found = _eagle_layer(pair, layer)
     drafter = (EagleTree if tree else EagleDrafter)(found, pair.target, pair.vocab_size)
     return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
@@ -178,10 +175,32 @@ def _as(target: PreTrainedModel, module: Module) -> Module:
     return module.to(target.device)
 
 
+def _medusa_heads(pair: ModelPair, folder: str) -> MedusaHeads:
+    target = pair.target
+    if trained := folder or pair.heads.get("medusa"):
+        width = int(target.get_input_embeddings().weight.shape[1])
+        heads = load_medusa(Path(trained), target.get_output_embeddings(), width)
+    elif _is_worth_fitting(pair):
+        heads = fitted_medusa(target, pair.vocab_size)
+    else:
+        heads = untrained_medusa(target)
+    return _as(target, heads)
+
+
 def _eagle_layer(pair: ModelPair, folder: str) -> EagleLayer:
-    trained = folder or pair.heads.get("eagle")
-    layer = load_eagle(Path(trained)) if trained else untrained_eagle(pair.target)
+    if trained := folder or pair.heads.get("eagle"):
+        layer = load_eagle(Path(trained))
+    elif _is_worth_fitting(pair):
+        layer = fitted_eagle(pair.target, pair.vocab_size)
+    else:
+        layer = untrained_eagle(pair.target)
     return _as(pair.target, layer)
+
+
+def _is_worth_fitting(pair: ModelPair) -> bool:
+    """Whether the pair is tiny, and its name promises drafts that are of use."""
+    recipe = TINY_PAIRS.get(pair.name)
+    return recipe is not None and recipe.draft in ("good", "self")
 
 
 def medusa_tree(pair: ModelPair, heads: str = "", max_batch: int | None = None) -> EngineDecoder:

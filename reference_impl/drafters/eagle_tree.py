@@ -50,7 +50,8 @@ class EagleTree(EagleDrafter):
 
     def start(self, batch: Batch, capacity: int) -> None:
         """Begin with nothing; the layer is fed nodes that are not kept, too."""
-        super().start(batch, capacity + self.breadth * int(batch.draft_tokens.max()))
+        levels = min(int(batch.draft_tokens.max()), self.size)
+        super().start(batch, capacity + self.breadth * levels)
 
     def candidates(self, levels: int) -> int:
         """How many there are up to a level."""
@@ -61,8 +62,11 @@ class EagleTree(EagleDrafter):
         return min(self.size, self.candidates(levels))
 
     def grow(self, batch: Batch, count: Ints) -> Tree:
-        """A tree of up to ``count`` [B] levels a row; of a one-token text none at first."""
-        count = count * self.known(batch)
+        """A tree of up to ``count`` [B] levels a row; of a one-token text none at first.
+
+        There are no more levels than nodes: the engine has no slots for a longer path.
+        """
+        count = np.minimum(count, self.size) * self.known(batch)
         levels = int(count.max())
         used = np.array([self.nodes(k) for k in count.tolist()], dtype=np.int64)
         if not levels:

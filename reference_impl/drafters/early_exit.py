@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from reference_impl.drafters.model import ModelDrafter
-from reference_impl.packed import copy_that_shares
+from reference_impl.sharing import copy_that_shares
 
 
 class EarlyExitDrafter(ModelDrafter):
