@@ -15,9 +15,8 @@ from harness.report.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = json.loads(FILE.read_text())
-COMMITTED = sorted(
-    [*ROOT.glob("reports/*/record.jsonl"), *ROOT.glob("reports/third_party/*.jsonl")]
-)
+PLACES = ("reports/*/record.jsonl", "reports/third_party/*.jsonl")
+COMMITTED = sorted(path for place in PLACES for path in ROOT.glob(place))
 
 
 def wrong(path: Path) -> list[str]:
@@ -29,9 +28,7 @@ def wrong(path: Path) -> list[str]:
 
 
 def test_the_file_is_what_the_command_prints() -> None:
-    assert FILE.read_text() == text(), (
-        "python -m harness.record_schema > harness/record_schema.json"
-    )
+    assert FILE.read_text() == text(), f"python -m harness.record_schema > {FILE}"
 
 
 def test_committed_records_hold_to_it_and_are_read_whole() -> None:

@@ -159,12 +159,12 @@ def test_crashes_expected_failures_and_passes_that_were_not_expected_stay_what_t
     assert "[XPASS(strict)] known" in again.output
 
 
-def in_processes(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The same with two workers of xdist."""
+def in_processes(path: Path, *arguments: str, workers: int = 2) -> subprocess.CompletedProcess[str]:
+    """The same with workers of xdist."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     for name in [name for name in environment if name.startswith("PYTEST")]:
         del environment[name]
-    command = [sys.executable, "-m", "pytest", "-n2", "--results", str(path), *arguments]
+    command = [sys.executable, "-m", "pytest", f"-n{workers}", "--results", str(path), *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -199,13 +199,13 @@ def test_an_item_that_took_its_worker_along_is_an_error_and_is_not_tried_again(
 ) -> None:
     path = tmp_path / "record.jsonl"
     arguments = ["suites/test_smoke.py", "--decoder=test_suites_resume:exits", "--pair=micro"]
-    done = in_processes(path, *arguments)
+    done = in_processes(path, *arguments, workers=1)
     assert done.returncode == 1, done.stdout
     [row] = record.read(path).verdicts
     assert (row.item, row.suite) == ("suites/test_smoke.py::test_wired[micro]", "smoke")
     assert (row.verdict.check, row.verdict.status) == ("smoke.wired", Status.ERROR)
     assert "the process that ran it ended" in row.verdict.message
-    again = in_processes(path, *arguments, "--resume")
+    again = in_processes(path, *arguments, "--resume", workers=0)
     assert again.returncode == 1
     assert "1 verdicts were taken from it" in again.stdout
     assert record.read(path).verdicts == [row]
