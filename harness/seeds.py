@@ -111,9 +111,7 @@ def read(path: Path) -> list[Run]:
     try:
         return [msgspec.json.decode(line, type=Run) for line in rows]
     except msgspec.DecodeError as error:
-        raise ValueError(
-            f"{path} has rows of something else, give another --out: {error}"
-        ) from None
+        raise ValueError(f"{path} has other rows, give another --out: {error}") from None
 
 
 def _drop_torn(path: Path) -> None:
