@@ -15,11 +15,13 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 from tabulate import tabulate
 from tqdm import tqdm
@@ -36,8 +38,19 @@ PLACES = (
     "in the middle of a line",
     "after the end",
 )
-_PRELOADED = ("harness.report.__main__", "harness.report.run", "harness.pytest_plugin", "suites")
-_IMPORTED = ("harness.adapters.reference", "harness.checks.distribution", "reference_impl.mutants")
+RECORD = "record.jsonl"
+TIMED = 3  # whole runs of each kind
+_IMPORTED = (
+    "harness.adapters.reference",
+    "harness.checks.exact_law",
+    "harness.pytest_plugin",
+    "harness.pytest_recorder",
+    "harness.report.__main__",
+    "harness.report.run",
+    "hypothesis.strategies",
+    "reference_impl.mutants",
+    "xdist.plugin",
+)
 
 
 def _report(out: Path, resume: bool) -> int:
@@ -65,7 +78,6 @@ def _suites(out: Path, resume: bool) -> int:
     return int(pytest.main([*words, *(["--resume"] if resume else [])]))
 
 
-RECORD = "record.jsonl"
 RUNS: Mapping[str, Callable[[Path, bool], int]] = {"report": _report, "suites": _suites}
 
 
@@ -110,13 +122,13 @@ class Whole:
     seconds: float
 
 
-class Kitchen:
+class Runner:
     """Starts runs, each in a process of its own, from one that has imported all they need."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([*_PRELOADED, *_IMPORTED])
+        self._context.set_forkserver_preload(list(_IMPORTED))
 
     def out(self, name: str) -> Path:
         """A new place for a record."""
@@ -139,6 +151,7 @@ def _child(kind: str, out: Path, resume: bool) -> None:
     log = os.open(out / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a killed process leaves behind
     sys.exit(RUNS[kind](out, resume))
 
 
@@ -190,34 +203,35 @@ def compared(kill: Kill, whole: Whole, before: bytes, path: Path, status: int | 
 
 def kills(count: int, seed: int, directory: Path) -> list[Kill]:
     """Kill and resume so many runs."""
-    kitchen, generator = Kitchen(directory), random.Random(seed)
-    wholes = {kind: _whole(kitchen, kind) for kind in RUNS}
+    runner, generator = Runner(directory), random.Random(seed)
+    wholes = {kind: _whole(runner, kind) for kind in RUNS}
     found = []
     for number in tqdm(range(count), unit="kill", disable=None):
         kind = list(RUNS)[number % len(RUNS)]
-        out, whole = kitchen.out(f"{number}"), wholes[kind]
+        out, whole = runner.out(f"{number}"), wholes[kind]
         path, seconds = out / RECORD, generator.uniform(0, whole.seconds)
-        kitchen.run(kind, out, False, seconds)
+        runner.run(kind, out, False, seconds)
         before = path.read_bytes() if path.exists() else b""
         # Before there is a file there is nothing to resume, and the command would say so.
-        status = kitchen.run(kind, out, path.exists())
+        status = runner.run(kind, out, path.exists())
         kill = Kill(kind, round(seconds, 3), place(before))
         found.append(compared(kill, whole, before, path, status))
     return found
 
 
-def _whole(kitchen: Kitchen, kind: str) -> Whole:
-    """The first run of a kind is slower, and is not timed."""
-    kitchen.run(kind, kitchen.out(f"{kind}-first"), False)
-    out, begin = kitchen.out(f"{kind}-whole"), time.perf_counter()
-    status = kitchen.run(kind, out, False)
-    seconds = time.perf_counter() - begin
+def _whole(runner: Runner, kind: str) -> Whole:
+    """The first run of a kind is slower, and is not timed; the last one's record is taken."""
+    took = []
+    for name in ("first", *range(TIMED)):
+        out, begin = runner.out(f"{kind}-{name}"), time.perf_counter()
+        status = runner.run(kind, out, False)
+        took.append(time.perf_counter() - begin)
     try:
         found = record.read(out / RECORD)
     except RecordError as error:
         raise RuntimeError(f"{error}\n{(out / 'log.txt').read_text()}") from None
     assert status is not None
-    return Whole(status, dict(told(found)), seconds)
+    return Whole(status, dict(told(found)), median(took[1:]))
 
 
 def render(found: Sequence[Kill]) -> str:
