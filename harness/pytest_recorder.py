@@ -21,6 +21,7 @@ from harness.verdict import Status, Verdict
 
 _BUDGET = ("profile", "draft_tokens", "samples", "seconds", "context_length")
 _CHOICE = ("keyword", "markexpr", "deselect")  # pytest's own
+_PHASES = ("setup", "call", "teardown")
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -93,7 +94,7 @@ class Recorder:
         elif "verdict" in found:
             verdict = msgspec.convert(found["verdict"], Verdict)
             self._add(report, verdict, found.get("versions", {}))
-        elif report.when not in ("setup", "call", "teardown"):  # it took a worker of xdist along
+        elif self._writer and report.when not in _PHASES:  # it took a worker of xdist along
             self._add(report, _crash(report), {})
 
     def _take(self, report: pytest.TestReport) -> None:
