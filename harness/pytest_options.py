@@ -81,6 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     add("--seed", type=int, default=DEFAULT_SEED, help="of prompts and sampled requests")
     add("--results", default=None, metavar="FILE.jsonl", help="write verdicts as a record")
+    add("--resume", action="store_true", help="go on with the record of --results")
     add(
         "--format", default=FORMATS[0], metavar="NAME", help=f"of the summary: {', '.join(FORMATS)}"
     )
@@ -105,6 +106,8 @@ def check_options(config: pytest.Config) -> None:
         raise ValueError(f"--seconds is {option('seconds')}: it must be above 0")
     if option("samples") is not None and option("samples") < 1:
         raise ValueError(f"--samples is {option('samples')}: it must be at least 1")
+    if option("resume") and not option("results"):
+        raise ValueError("--resume needs --results FILE.jsonl, the record to go on with")
     options = decoder_options(config)
     if bool(option("target")) != bool(option("draft")):
         raise ValueError("give both --target and --draft (a directory or a hub id each)")

@@ -9,30 +9,34 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from harness import pytest_pairs
 from harness.checks.budget import ALPHA, PROFILES, Budget
 from harness.expectations import Expectations, ExpectationsError
 from harness.pair_files import DTYPES
 from harness.pytest_options import check_options, decoder_name, decoder_options
 from harness.pytest_options import pytest_addoption as pytest_addoption
+from harness.pytest_outcome import end, full_name
 from harness.said import words_of
 from harness.verdict import Status, Verdict
 
 if TYPE_CHECKING:
     from harness.checks.subject import Subject
-    from harness.models import ModelPair
+    from harness.pytest_resume import Resumed
+    from harness.record import Header
 
 _verdict_key = pytest.StashKey[Verdict]()
 _retries_key = pytest.StashKey[int]()
 _statistical_key = pytest.StashKey[int]()
 _expectations_key = pytest.StashKey[Expectations]()
+_header_key: pytest.StashKey[Header | None] = pytest.StashKey()
+_resumed_key: pytest.StashKey[Resumed] = pytest.StashKey()
 
 _NOT_HERE = "UNSUPPORTED: "
-_CUSTOM, _WEIGHTLESS = "custom", "weightless"  # pairs that have no name
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -51,13 +55,43 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_expectations_key] = Expectations.read(
             config.getoption("xfails_file"), config.getoption("skips_file")
         )
-        for option in ("results", "badge"):
-            if path := config.getoption(option):
-                from harness import record
-
-                record.check_writable(f"--{option}", Path(path))
+        _prepare_record(config)
     except (ValueError, ExpectationsError) as error:
         pytest.exit(f"error: {error}", returncode=2)
+
+
+def _prepare_record(config: pytest.Config) -> None:
+    """Find out whether it can be written and, with ``--resume``, gone on with."""
+    option = config.getoption
+    config.stash[_header_key] = None
+    if _is_worker(config):
+        if option("resume"):
+            from harness.pytest_resume import Resumed
+
+            _resume(config, Resumed.sent_to(config.workerinput))  # type: ignore[attr-defined]
+        return
+    if option("resume"):
+        from harness.resume import require
+
+        require(Path(option("results")))
+    for name in ("results", "badge"):
+        if path := option(name):
+            from harness.record import check_writable
+
+            check_writable(f"--{name}", Path(path))
+    if option("results") and not option("collectonly"):
+        from harness.pytest_recorder import header
+
+        config.stash[_header_key] = header(config)
+    if option("resume") and (found := config.stash[_header_key]):
+        from harness.pytest_resume import Resumed
+
+        _resume(config, Resumed.from_file(Path(option("results")), found))
+
+
+def _resume(config: pytest.Config, resumed: Resumed) -> None:
+    config.stash[_resumed_key] = resumed
+    config.pluginmanager.register(resumed, "specdec-resumed")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -93,8 +127,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     option = metafunc.config.getoption
     marker = metafunc.definition.get_closest_marker("pairs")
     names = list(marker.args) if marker else ["tiny"]
-    if option("pair") or option("target") or option("vocab_size"):
-        names = [option("pair") or (_CUSTOM if option("target") else _WEIGHTLESS)]
+    if asked := pytest_pairs.asked(metafunc.config):
+        names = [asked]
     elif option("profile") == "smoke":
         names = names[:1]
     metafunc.parametrize("subject", names, indirect=True, scope="session")
@@ -107,15 +141,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=slow)
     config.stash[_statistical_key] = sum(1 for i in items if i.get_closest_marker("statistical"))
-    from harness.pytest_recorder import full_name
-
+    resumed = config.stash.get(_resumed_key, None)
     for item in items:
         name = full_name(item)
         expected = config.stash[_expectations_key]
         if reason := expected.skip(name):
             item.add_marker(pytest.mark.skip(reason=reason))
-        if reason := expected.xfail(name):
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=not expected.may_pass(name)))
+        reason, strict = expected.xfail(name), not expected.may_pass(name)
+        if resumed:
+            reason, strict = resumed.expected(item, reason, strict)
+        if reason:
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=strict))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -125,40 +161,29 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return
     from harness.pytest_recorder import Recorder
 
-    recorder = Recorder(config, decoder_options(config), config.stash[_expectations_key])
+    recorder = Recorder(
+        config,
+        config.stash[_expectations_key],
+        config.stash[_header_key],
+        config.stash.get(_resumed_key, None),
+    )
     config.pluginmanager.register(recorder, "specdec-recorder")
 
 
 @pytest.fixture(scope="session")
-def _pairs() -> dict[str, ModelPair]:
-    return {}
-
-
-@pytest.fixture(scope="session")
-def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Iterator[Subject]:
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """The decoder under test on one pair, built anew for every pair."""
     from harness.adapters import DecoderError, NotInstalledError, load_decoder
     from harness.checks.subject import Subject
     from harness.contract import ClosingDecoder
-    from harness.models import TINY_PAIRS, PairError, load_pair
+    from harness.models import TINY_PAIRS, PairError
     from harness.pair_files import UnsupportedPairError
 
     option, name = request.config.getoption, request.param
-    arguments: dict[str, Any] = {"name": name}
-    if name == _CUSTOM:
-        arguments = {"target": option("target"), "draft": option("draft")}
-    elif name == _WEIGHTLESS:
-        arguments = {key: option(key) for key in ("vocab_size", "context_length")}
-    arguments["device"] = option("device")
-    if option("dtype") != DTYPES[0]:  # a reproduction names what is not as always
-        arguments["dtype"] = option("dtype")
     options, decoder_is = decoder_options(request.config), decoder_name(request.config)
-    if option("trust_remote_code"):
-        arguments["trust_remote_code"] = True
     try:
-        if name not in _pairs:
-            _pairs[name] = load_pair(**arguments)
-        decoder = load_decoder(decoder_is, _pairs[name], options)
+        pair = pytest_pairs.loaded(request.config, name)
+        decoder = load_decoder(decoder_is, pair, options)
     except PairError as error:
         # It ends the run, which a worker cannot, unless the user asked for no such pair.
         asked = name in TINY_PAIRS or option("pair") or option("target")
@@ -169,7 +194,8 @@ def subject(request: pytest.FixtureRequest, _pairs: dict[str, ModelPair]) -> Ite
         pytest.skip(f"{_NOT_HERE}{error}")
     except DecoderError as error:  # on this pair: it may do on others
         raise pytest.fail.Exception(str(error), pytrace=False) from None
-    yield Subject(decoder, _pairs[name], decoder_is, options, arguments)
+    arguments = pytest_pairs.arguments(request.config, name)
+    yield Subject(decoder, pair, decoder_is, options, arguments)
     if isinstance(decoder, ClosingDecoder):
         decoder.close()
 
@@ -203,15 +229,12 @@ def conclude(request: pytest.FixtureRequest, subject: Subject) -> Callable[[Verd
     """End the item with a verdict."""
     before = subject.retries
 
-    def end(verdict: Verdict) -> None:
+    def conclude(verdict: Verdict) -> None:
         request.node.stash[_verdict_key] = verdict
         request.node.stash[_retries_key] = subject.retries - before
-        if verdict.status is Status.UNSUPPORTED:
-            pytest.skip(f"UNSUPPORTED {verdict.check}: {verdict.message}")
-        if not verdict.passed:
-            pytest.fail(str(verdict), pytrace=False)
+        end(verdict)
 
-    return end
+    return conclude
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import datetime
+import json
 import os
-import platform
-import shlex
-import sys
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, Final, Literal
 
 import msgspec
 
 from harness.contract import Round
+from harness.provenance import check_writable as check_writable
+from harness.provenance import command_line as command_line
+from harness.provenance import machine as machine
+from harness.provenance import now as now
+from harness.provenance import provenance as provenance
+from harness.provenance import versions as versions
 from harness.verdict import Verdict
 
-SCHEMA = 1
+SCHEMA: Final = 1
 PARTS = ("prompt", "draft", "verify")  # of a generation's time, where the decoder tells them
 COUNTS = ("tokens", "target_calls", "drafted", "accepted")  # that a decoder tells of an answer
 
 
 class PairInfo(msgspec.Struct, frozen=True):
-    """Which models were used."""
+    """Which models were used.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the weights of target and draft (``ModelPair.fingerprint``); empty where they are not
+        here, and where each suite has pairs of its own (``Header.fingerprints``).
+    """
 
     name: str
     source: str
@@ -34,15 +43,27 @@ class PairInfo(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag="header", tag_field="kind"):
-    """What ran, where, with what."""
+    """What ran, where, with what.
 
-    schema: int = SCHEMA
+    Attributes
+    ----------
+    seed : int
+        That was asked for.
+    seeds : dict of str to int
+        All that the run draws from, by what is drawn.
+    fingerprints : dict of str to str
+        Of each pair by name, where each suite has pairs of its own.
+    """
+
+    schema: Literal[1] = SCHEMA
     command: str
     started: str
     seed: int
+    seeds: dict[str, int] = {}
     alpha: float
     decoders: list[str]
     pair: PairInfo
+    fingerprints: dict[str, str] = {}
     versions: dict[str, str]
     machine: dict[str, str]
     options: dict[str, Any] = {}
@@ -119,104 +140,36 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Row)
 
 
-def now() -> str:
-    """UTC, to the second."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def versions() -> dict[str, str]:
-    """Versions that a result may depend on."""
-    found = {"python": platform.python_version()}
-    for name in (
-        "specdec-harness",
-        "torch",
-        "transformers",
-        "numpy",
-        "scipy",
-        "hypothesis",
-        "pytest",
-    ):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
-
-
-def machine() -> dict[str, str]:
-    """What a timing depends on: processor, cores, threads."""
-    import torch
-
-    info = {
-        "system": platform.system(),
-        "architecture": platform.machine(),
-        "processor": _processor(),
-        "cores": str(os.cpu_count()),
-        "threads": str(torch.get_num_threads()),
-    }
-    if torch.cuda.is_available():
-        info["gpu"] = torch.cuda.get_device_name()
-    return info
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), ""
-    )
-
-
-def provenance() -> dict[str, object]:
-    """What says where a file of measurements came from: command, date, machine, versions."""
-    return {
-        "command": command_line(),
-        "date": now(),
-        "machine": machine(),
-        "versions": versions(),
-    }
-
-
-def check_writable(option: str, path: Path) -> None:
-    """Raise ValueError, naming the option, unless ``path`` can be written; makes its directory."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
-    except OSError as error:
-        raise ValueError(f"cannot write {option} {path}: {error.strerror}") from None
-
-
-def command_line() -> str:
-    """How this process was started, as somebody would type it."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)  # of what `python -m` was given
-    name = f"python -m {spec.name.removesuffix('.__main__')}" if spec else Path(sys.argv[0]).name
-    return f"{name} {shlex.join(sys.argv[1:])}".rstrip()
-
-
 class Writer:
-    """Appends rows to a file, flushed one by one; a context manager that adds the footer."""
+    """Appends rows to a file, each in one write; a context manager that adds the footer."""
 
     def __init__(self, path: Path, header: Header) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = path.open("wb")
-        self._rows = 0
+        path.write_bytes(b"")
+        self._open(path, rows=0)
         self._write(header)
 
     @classmethod
     def behind(cls, path: Path, size: int, rows: int) -> Writer:
         """Go on with a file after its first ``size`` bytes: a header, and so many rows."""
+        os.truncate(path, size)
         writer = cls.__new__(cls)
-        writer._file = path.open("r+b")
-        writer._file.truncate(size)
-        writer._file.seek(size)
-        writer._rows = rows
+        writer._open(path, rows)
         return writer
 
+    def _open(self, path: Path, rows: int) -> None:
+        # No buffer: a process that is killed has written a row, or nothing of it.
+        self._file = path.open("ab", buffering=0)
+        self._rows = rows
+
     def _write(self, row: Row) -> None:
-        self._file.write(_encoder.encode(row) + b"\n")
-        self._file.flush()
+        try:
+            line = _encoder.encode(row) + b"\n"
+        except UnicodeEncodeError:  # a stranger's message may hold what is no text
+            told = json.dumps(msgspec.to_builtins(row), ensure_ascii=False)
+            line = told.encode("utf-8", "replace") + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(f"only a part of a row could be written to {self._file.name}")
 
     def add(self, row: VerdictRow | GenerationRow) -> None:
         """Append one row."""

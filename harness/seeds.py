@@ -2,11 +2,13 @@
 
 How often is a right decoder called wrong? Every seed draws other prompts and other sampled
 outputs. Complete rows are appended to ``--out``; those that are there already are not run again.
+Every start leaves a line before its rows that says command, date, machine and versions.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from harness.items import items
 from harness.matrix import Row
 from harness.verdict import Status
 
+_HEADER = b'{"header":'
 FIRST = 1_000_000  # far from the seeds that anything else starts at
 
 
@@ -51,9 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         executors.check_options(options)
         record.check_writable("--out", options.out)
+        _drop_torn(options.out)
+        runs = read(options.out)
     except ValueError as error:
         return refuse(error)
-    runs = read(options.out)
     names = [str(item) for item in items(options.profile)]
     done = {(run.decoder, run.profile, run.seed) for run in runs}
     rows = [
@@ -63,12 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (decoder, options.profile, seed) not in done
     ]
     try:
-        with executors.executor(options) as pool, options.out.open("ab") as file:
+        # A row is one write: there, or not at all.
+        with executors.executor(options) as pool, options.out.open("ab", buffering=0) as file:
+            if rows:
+                file.write(msgspec.json.encode({"header": record.provenance()}) + b"\n")
             cells = matrix.run_all(rows, pool)
             for row, found in zip(rows, tqdm(cells, total=len(rows), disable=None), strict=True):
                 runs.append(_run(row, found))
                 file.write(msgspec.json.encode(runs[-1]) + b"\n")
-                file.flush()
     except BadInput as error:
         return refuse(error)
     print(render(runs))
@@ -104,8 +110,22 @@ def _run(row: Row, cells: Sequence[matrix.Cell]) -> Run:
 
 
 def read(path: Path) -> list[Run]:
-    """Runs that are in a file."""
-    return [msgspec.json.decode(line, type=Run) for line in path.read_bytes().splitlines()]
+    """Runs that are in a file; ValueError if it has anything else."""
+    lines = path.read_bytes().splitlines()
+    rows = [line for line in lines if not line.startswith(_HEADER)]
+    try:
+        return [msgspec.json.decode(line, type=Run) for line in rows]
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} has other rows, give another --out: {error}") from None
+
+
+def _drop_torn(path: Path) -> None:
+    """Cut off what was being written when an earlier run was ended."""
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if data[whole:].startswith(b"{"):
+        print(f"note: the last line of {path} is torn, and is dropped", file=sys.stderr)
+        os.truncate(path, whole)
 
 
 def render(runs: Sequence[Run]) -> str:

@@ -94,6 +94,16 @@ def test_every_row_is_on_disk_as_soon_as_it_is_added(tmp_path: Path) -> None:
     assert read(tmp_path / "record.jsonl").problems == []
 
 
+def test_what_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
+    told = msgspec.structs.replace(VERDICT.verdict, message='a byte \udcff of "a log"')
+    row = msgspec.structs.replace(VERDICT, verdict=told)
+    with Writer(tmp_path / "record.jsonl", HEADER) as writer:
+        writer.add(row)
+    [found] = read(tmp_path / "record.jsonl").verdicts
+    assert found.verdict.message == 'a byte ? of "a log"'
+    assert found.verdict.evidence == told.evidence
+
+
 def test_a_run_that_raised_has_no_footer(tmp_path: Path) -> None:
     def run() -> None:
         with Writer(tmp_path / "record.jsonl", HEADER) as writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,14 @@ def test_counts_are_the_decoders_own_and_rounds_are_target_calls() -> None:
     assert found.counts == {"target_calls": 2}
     (silent, *_) = rows_of(Scripted(says(5, 6, 7, 8), says(5, 6, 7, 8)))
     assert silent.counts == silent.plain_counts == {}
+
+
+def test_times_that_are_no_numbers_are_left_out() -> None:
+    """JSON has none: the row could be written, but not read."""
+    metrics = Metrics(draft_seconds=math.nan, verify_seconds=math.inf, prompt_seconds=0.5)
+    told = Completion(tokens=[5, 6, 7, 8], finish_reason="length", metrics=metrics)
+    (found, *_) = rows_of(Scripted(told, told))
+    assert found.parts == found.plain_parts == {"prompt": 0.5}
 
 
 def test_a_row_of_an_older_record_is_read(tmp_path: Path) -> None:

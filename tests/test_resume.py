@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import record
+from harness import record, resume
 from harness.command_line import BadInput
 from harness.record import Header, Record, VerdictRow, Writer
-from harness.report import resume
 from harness.report.__main__ import main
 from tests.test_bench import row
 from tests.test_report import header, one_line
@@ -51,7 +50,7 @@ def test_the_rest_is_measured_and_what_was_there_is_kept(
     assert keys(after) == keys(before)
     assert set(keys(after).values()) == {1}
     assert after.generations[:rows] == before.generations[:rows]
-    told = "the last line of the record was torn, and is dropped" in capsys.readouterr().err
+    told = "its last line is torn, and is dropped" in capsys.readouterr().err
     assert told == torn
 
 
@@ -64,7 +63,7 @@ def test_a_last_row_without_its_end_of_line_is_measured_again(tmp_path: Path) ->
     path.write_bytes(b"".join(lines[:2]) + lines[2].rstrip())
     kept = resume.kept(path, header())
     assert [r.prompt_id for r in kept.generations] == ["p1"]
-    assert (kept.bytes, kept.torn) == (len(lines[0]) + len(lines[1]), True)
+    assert kept.bytes == len(lines[0]) + len(lines[1])
     with kept.writer(path, header()) as writer:
         writer.add(row(prompt="p2"))
     found = record.read(path)
@@ -116,7 +115,7 @@ def test_another_run_is_refused_in_one_line(
     assert run(tmp_path, *arguments, "--resume") == 2
     line = one_line(capsys.readouterr().err)
     assert words in line
-    assert "leave out --resume to measure anew" in line
+    assert "leave out --resume to begin anew" in line
     assert (tmp_path / "record.jsonl").read_bytes() == before
 
 

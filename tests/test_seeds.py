@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -37,6 +38,20 @@ def test_what_is_there_is_not_run_again(
     assert len(seeds.read(out)) == 3
 
 
+def test_a_torn_row_is_dropped_and_run_again(
+    two_items: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "seeds.jsonl"
+    assert seeds.main(["--seeds", "2", "--out", str(out)]) == 0
+    header, first, second = out.read_bytes().splitlines(keepends=True)
+    assert {"command", "date", "machine", "versions"} == json.loads(header)["header"].keys()
+    out.write_bytes(first + second[:-1])  # as files were without headers
+    assert seeds.main(["--seeds", "2", "--out", str(out)]) == 0
+    assert f"note: the last line of {out} is torn, and is dropped" in capsys.readouterr().err
+    assert out.read_bytes().startswith(first)
+    assert [run.seed for run in seeds.read(out)] == [seeds.FIRST, seeds.FIRST + 1]
+
+
 def test_an_alarm_is_told(
     two_items: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +70,15 @@ def test_unsupported_is_no_alarm_and_inconclusive_is_one() -> None:
     run = seeds._run(row, cells)
     assert run.counts == {"PASS": 1, "UNSUPPORTED": 1, "INCONCLUSIVE": 1}
     assert run.alarms == ["INCONCLUSIVE a.b[tiny]: "]
+
+
+def test_a_file_of_something_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes").write_text("notes\nof somebody")
+    assert seeds.main(["--out", str(tmp_path / "notes")]) == 2
+    assert "has other rows, give another --out" in capsys.readouterr().err
+    assert (tmp_path / "notes").read_text() == "notes\nof somebody"
 
 
 def test_a_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ The clock and the token count are the harness's own.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -217,7 +218,8 @@ def checked(answers: Sequence[Completion], seconds: float, vocab_size: int) -> O
 def _parts(metrics: Metrics | None) -> dict[str, float]:
     """Seconds by part of the work, as far as the decoder tells."""
     told = {name: getattr(metrics, f"{name}_seconds", None) for name in PARTS}
-    return {name: round(seconds, 7) for name, seconds in told.items() if seconds is not None}
+    numbers = {name: value for name, value in told.items() if value is not None}
+    return {name: round(v, 7) for name, v in numbers.items() if math.isfinite(v)}
 
 
 def _counts(answer: Completion) -> dict[str, int]:

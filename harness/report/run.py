@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 from transformers.utils import logging
 
-from harness.bench import gate
+from harness.bench import drafts, gate
 from harness.bench.batches import batches_of, measure_batches, schedule_batches
 from harness.bench.estimate import CONFIDENCE
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
@@ -41,10 +41,11 @@ from harness.record import (
     now,
     versions,
 )
-from harness.report import resume
 from harness.report.loaded import Models
 from harness.report.options import Options
 from harness.report.render import busy
+from harness.report.resume import judged, missing
+from harness.resume import Kept, kept, require
 from harness.verdict import Status, Verdict
 
 RECORD = "record.jsonl"
@@ -88,7 +89,7 @@ def steps(
     profile = options.size
     path = (options.out or Path()) / RECORD
     if options.resume:
-        resume.require(path)
+        require(path)
     _check_writable(path)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -119,16 +120,16 @@ def steps(
         seed=options.seed,
         batch_size=options.batch_size,
     )
-    missing = {name: missing_capabilities(decoder, settings) for name, decoder in decoders.items()}
-    able = [name for name in decoders if not missing[name]]
+    lacking = {name: missing_capabilities(decoder, settings) for name, decoder in decoders.items()}
+    able = [name for name in decoders if not lacking[name]]
     header = _header(options, pair, decoders, prompts, files, marks or {})
-    kept = resume.kept(path, header) if options.resume else resume.Kept()
-    if kept.torn:
-        print("note: the last line of the record was torn, and is dropped", file=sys.stderr)
+    already = kept(path, header) if options.resume else Kept()
+    if already.told:
+        print(f"note: {already.told}", file=sys.stderr)
     judge = functools.partial(greedy.problem_of, pair)
     synchronise = _synchroniser(pair.device)
     if options.batch_size == 1:
-        trials = kept.missing(schedule(able, prompts, profile.repeats, options.seed))
+        trials = missing(already, schedule(able, prompts, profile.repeats, options.seed))
         memory = PeakMemory.of(pair.device)
         total, rows = len(trials), measure(decoders, trials, settings, judge, synchronise, memory)
     else:
@@ -141,17 +142,17 @@ def steps(
         print(f"note: the machine was {disturbed}", file=sys.stderr)
     yield total
     try:
-        with kept.writer(path, header) as writer:
-            for name, capabilities in missing.items():
-                if capabilities and not kept.judged(name):
+        with already.writer(path, header) as writer:
+            for name, capabilities in lacking.items():
+                if capabilities and not judged(already, name):
                     writer.add(_unsupported(name, capabilities))
-            measured = list(kept.generations)
+            measured = list(already.generations)
             for row in shown(rows, total):
                 writer.add(row)
                 measured.append(row)
                 yield total
             if options.temperature > 0:
-                unjudged = {name: decoders[name] for name in able if not kept.judged(name)}
+                unjudged = {name: decoders[name] for name in able if not judged(already, name)}
                 for verdict in _judged(pair, unjudged, measured, prompts, settings, len(able)):
                     writer.add(verdict)
     except KeyboardInterrupt:
@@ -210,6 +211,7 @@ def _header(
         command=command_line(),
         started=now(),
         seed=options.seed,
+        seeds=_seeds(options),
         alpha=round(1 - CONFIDENCE, 6),
         decoders=list(decoders),
         pair=PairInfo(
@@ -245,6 +247,12 @@ def _header(
             **marks,
         },
     )
+
+
+def _seeds(options: Options) -> dict[str, int]:
+    """All that a run draws from; what a pair was made from is said by its source."""
+    seeds = {"order": options.seed, "requests": options.seed}
+    return seeds | ({"draft": drafts.SEED} if options.draft_choice == "mismatched" else {})
 
 
 def _unsupported(name: str, capabilities: list[str]) -> VerdictRow:

@@ -113,7 +113,8 @@ def _standing(record: Record, decoder: str) -> Standing:
         for row in rows:
             versions |= row.decoder_versions
     ours = {k: v for k, v in header.versions.items() if k in ("torch", "transformers")}
-    options = {key: value for key, value in header.options.items() if key != "profile"}
+    older = {key: value for key, value in header.options.items() if key != "profile"}
+    options = header.options.get("decoder_options", older)  # which once stood alone
     machine = header.machine
     return Standing(
         decoder=decoder,
