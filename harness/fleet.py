@@ -26,6 +26,7 @@ from harness.checks.budget import ALPHA, PROFILES
 from harness.command_line import BadInput, Parser, key_values, refuse
 from harness.items import items
 from harness.matrix import Row
+from harness.models import TINY_PAIRS, load_pair
 from harness.pair_files import UnsupportedPairError
 from harness.report.outcome import exit_status
 from harness.verdict import Status, Verdict
@@ -116,16 +117,23 @@ def _wanted(name: str, patterns: Sequence[str]) -> bool:
 
 def _header(options: argparse.Namespace, decoder_options: dict[str, str]) -> record.Header:
     """As the suites' own record has it, and which share of which run this is."""
+    seed = PROFILES[options.profile].seed if options.seed is None else options.seed
     return record.Header(
         command=record.command_line(),
         started=record.now(),
-        seed=PROFILES[options.profile].seed if options.seed is None else options.seed,
+        seed=seed,
+        seeds={"prompts": seed, "requests": seed},
         alpha=ALPHA,
         decoders=[options.decoder],
-        pair=record.PairInfo("tiny pairs", "", "", "cpu", "float32"),
+        pair=record.PairInfo("tiny pairs", "made from seeds", "", "cpu", "float32"),
+        fingerprints={name: load_pair(name).fingerprint() for name in TINY_PAIRS},
         versions=record.versions(),
         machine=record.machine(),
-        options={"profile": options.profile, "shard": options.shard, **decoder_options},
+        options={
+            "profile": options.profile,
+            "shard": options.shard,
+            "decoder_options": decoder_options,
+        },
         run=options.run_id or uuid.uuid4().hex[:12],
     )
 

@@ -21,7 +21,7 @@ from harness.pytest_resume import TAKEN, Resumed
 from harness.verdict import Status, Verdict
 
 _BUDGET = ("profile", "draft_tokens", "samples", "seconds", "context_length")
-_CHOICE = ("keyword", "markexpr", "deselect")  # pytest's own
+_IF_GIVEN = ("isolate", "trust_remote_code", "keyword", "markexpr", "deselect")
 _PHASES = ("setup", "call", "teardown")
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
@@ -49,7 +49,7 @@ def header(config: pytest.Config) -> record.Header:
         options={
             **{name: option(name) for name in _BUDGET},
             "items": config.args,
-            **{name: option(name) for name in _CHOICE if option(name)},
+            **{name: option(name) for name in _IF_GIVEN if option(name)},
             "decoder_options": decoder_options(config),
         },
     )
