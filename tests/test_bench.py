@@ -14,10 +14,12 @@ import pytest
 
 from harness.adapters import load_decoder
 from harness.bench import estimate
+from harness.bench.columns import columns
 from harness.bench.comparison import baseline_of, compare
 from harness.bench.estimate import MANY, geometric_mean, mean
 from harness.bench.measure import Settings, measure, missing_capabilities, schedule
-from harness.bench.summary import judge, repetition, summarise
+from harness.bench.row_figures import repetition
+from harness.bench.summary import judge, summarise
 from harness.bench.workload import Prompt, load_workload
 from harness.checks import greedy as greedy_checks
 from harness.contract import CAPABILITIES, Completion, Request, Round
@@ -164,7 +166,7 @@ def test_garbage_gives_an_error_row_and_the_run_goes_on(answer: Any, words: str)
     broken = rows_of(Scripted(good, answer))
     assert len(broken) == len(PROMPTS)
     assert all(words in r.error and r.error.startswith("speculative decoding: ") for r in broken)
-    assert judge(broken).status is Status.ERROR
+    assert judge(columns(broken).table).status is Status.ERROR
     assert all(r.error.startswith("plain decoding: ") for r in rows_of(Scripted(answer, good)))
 
 
@@ -192,7 +194,7 @@ def test_sampled_rows_are_not_compared_but_their_form_is() -> None:
     settings = Settings(max_new_tokens=4, draft_tokens=3, vocab_size=64, temperature=0.7)
     found = rows_of(Scripted(says(5, 6, 7, 8), says(1, 2, 3, 4)), settings)
     assert [r.identical for r in found] == [None, None]
-    assert judge(found).status is Status.INCONCLUSIVE
+    assert judge(columns(found).table).status is Status.INCONCLUSIVE
     short = rows_of(Scripted(says(5, 6, 7, 8), says(1)), settings)
     assert "ends after 1 tokens for no reason" in short[0].error
 
@@ -225,7 +227,7 @@ def test_the_reference_on_a_tiny_pair() -> None:
     trials = schedule(["reference"], prompts, 1, 0)
     found = list(measure(decoders, trials, settings, partial(greedy_checks.problem_of, pair)))
     assert [len(r.tokens) for r in found] == [12] * 4
-    assert judge(found).status is Status.PASS
+    assert judge(columns(found).table).status is Status.PASS
     assert all(sum(r.accepted or []) + len(r.accepted or []) == 12 for r in found)
 
 
@@ -397,15 +399,15 @@ def test_a_row_over_all_tasks_closes_the_list() -> None:
     ],
 )
 def test_verdict_of_one_row(found: GenerationRow, status: Status) -> None:
-    assert judge([found]).status is status
+    assert judge(columns([found]).table).status is status
 
 
 def test_one_bad_row_decides() -> None:
     good, bad, broken = row(), row(tokens=[9], fault="far"), row(error="boom")
-    assert judge([good, bad, broken]).status is Status.FAIL
-    assert judge([good, broken]).status is Status.ERROR
-    assert judge([]).status is Status.INCONCLUSIVE
-    assert judge([good], declared_lossy=True).status is Status.UNSUPPORTED
+    assert judge(columns([good, bad, broken]).table).status is Status.FAIL
+    assert judge(columns([good, broken]).table).status is Status.ERROR
+    assert judge(columns([]).table).status is Status.INCONCLUSIVE
+    assert judge(columns([good]).table, declared_lossy=True).status is Status.UNSUPPORTED
 
 
 def test_repetition() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from harness import record
 from harness.bench import gate
+from harness.bench.columns import columns
 from harness.bench.measure import Settings, measure, schedule
 from harness.bench.summary import evidence_of, judge
 from harness.bench.workload import Prompt, load_workload
@@ -86,12 +87,13 @@ def test_what_the_two_arms_come_to(
 @pytest.mark.parametrize("evidence", [*Status, None])
 def test_evidence_decides_on_sampled_rows_and_on_no_others(evidence: Status | None) -> None:
     sampled = [row(identical=None)]
-    assert judge(sampled, evidence=evidence).status is (evidence or Status.INCONCLUSIVE)
-    assert judge([row()], evidence=evidence).status is Status.PASS
-    assert judge([row(tokens=[9, 9, 9, 9])], evidence=evidence).status is Status.FAIL
+    found = judge(columns(sampled).table, evidence=evidence)
+    assert found.status is (evidence or Status.INCONCLUSIVE)
+    assert judge(columns([row()]).table, evidence=evidence).status is Status.PASS
+    assert judge(columns([row(tokens=[9, 9, 9, 9])]).table, evidence=evidence).status is Status.FAIL
     broken = [*sampled, row(prompt="p2", identical=None, error="boom")]
-    assert judge(broken, evidence=evidence).status is Status.ERROR
-    assert judge(sampled, True, evidence).disqualifies
+    assert judge(columns(broken).table, evidence=evidence).status is Status.ERROR
+    assert judge(columns(sampled).table, True, evidence).disqualifies
 
 
 # Decoders of which the truth is known

@@ -12,10 +12,11 @@ import torch
 
 from harness.bench import sweep
 from harness.bench.batches import batches_of, measure_batches, schedule_batches
+from harness.bench.columns import columns, ratios
 from harness.bench.drafts import with_draft
 from harness.bench.measure import Settings, missing_capabilities
 from harness.bench.prompt_lengths import of_length
-from harness.bench.summary import prompt_ratios, summarise
+from harness.bench.summary import summarise
 from harness.bench.tasks import WorkloadError
 from harness.bench.workload import Prompt
 from harness.command_line import BadInput
@@ -238,8 +239,7 @@ def test_seconds_of_a_batch_are_shared_by_tokens() -> None:
 def test_a_batch_counts_once() -> None:
     plain = [says(5, 6, 7, 8), says(5, 6, 7, 8)]
     rows = batch_rows(Scripted(plain, plain))
-    ratios = prompt_ratios(rows, lambda row: row.plain_seconds, lambda row: row.seconds)
-    assert len(ratios) == 2
+    assert len(ratios(columns(rows).table)) == 2
     (summary,) = summarise(rows, ["scripted"])
     assert summary.prompts == 2
     assert summary.losslessness.total == 4

@@ -14,7 +14,8 @@ import msgspec
 
 from harness import oracle
 from harness.bench.measure import Settings
-from harness.bench.summary import EVIDENCE, timeable
+from harness.bench.row_figures import timeable
+from harness.bench.summary import EVIDENCE
 from harness.checks.arms import CONFIDENCE_ALPHA
 from harness.checks.evidence import reason
 from harness.checks.naming import named

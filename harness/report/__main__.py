@@ -82,6 +82,8 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()  # and back: what is there counts as old, and is not looked at right now
+            gc.unfreeze()
             gc.enable()
 
 

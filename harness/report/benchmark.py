@@ -8,17 +8,16 @@ from collections.abc import Mapping, Sequence
 from harness.bench.comparison import Comparison, compare
 from harness.bench.costs import Costs, costs
 from harness.bench.estimate import Estimate
+from harness.bench.row_figures import verdict_of
 from harness.bench.summary import (
-    ALL_TASKS,
     EVIDENCE,
     REPEATING,
     Losslessness,
     Summary,
     evidence_of,
     summarise,
-    verdict_of,
 )
-from harness.bench.tasks import DRAFTS
+from harness.bench.tasks import ALL_TASKS, DRAFTS
 from harness.record import GenerationRow, Header, Record, VerdictRow
 from harness.report import predictions
 from harness.report.charts import charts
