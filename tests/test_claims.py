@@ -18,8 +18,8 @@ from harness.report.claims import CLAIMS, add, decided, section
 from harness.report.document import Section
 from harness.report.render import render
 from harness.verdict import Status, Verdict
-from tests.test_bench import row
-from tests.test_report import header, made, unwrapped
+from tests.records import header, made, unwrapped
+from tests.timed_rows import row
 
 SUPPORTED, CONTRADICTED = Outcome.SUPPORTED, Outcome.CONTRADICTED
 UNDECIDED, NOT_MEASURED = Outcome.UNDECIDED, Outcome.NOT_MEASURED

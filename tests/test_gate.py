@@ -27,8 +27,8 @@ from harness.stats.eprocess import Decision
 from harness.stats.experts import NAMED
 from harness.verdict import Status, Verdict
 from reference_impl.mutants import MUTANTS
-from tests.test_bench import row
-from tests.test_report import made
+from tests.records import made
+from tests.timed_rows import row
 
 load = functools.cache(load_pair)
 TOKENS = 64

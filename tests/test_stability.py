@@ -7,7 +7,7 @@ import numpy as np
 from harness.bench.columns import columns
 from harness.bench.stability import order_p_value, repeat_spread, unsteady
 from harness.record import GenerationRow
-from tests.test_bench import row
+from tests.timed_rows import row
 
 
 def rows(

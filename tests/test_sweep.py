@@ -26,7 +26,7 @@ from harness.record import GenerationRow, read
 from harness.report import sweeps
 from harness.report.__main__ import main as report
 from harness.report.document import Struck
-from tests.test_bench import Scripted, says, wrong_if_speculative
+from tests.timed_rows import Scripted, says, wrong_if_speculative
 
 SMALL = ["--pair", "tiny", "--tasks", "chat", "--prompts", "2", "--max-new-tokens", "8"]
 REFERENCE = [*SMALL, "--decoder", "reference"]
@@ -141,7 +141,7 @@ def test_other_axes(tmp_path: Path) -> None:
 def test_interrupted_values_are_reported_as_far_as_they_came(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stopping = [*SMALL, "--decoder", "tests.test_report:interrupted"]
+    stopping = [*SMALL, "--decoder", "tests.changed_decoders:interrupted"]
     assert sweep.main(["draft_tokens", "1", "2", *stopping, "--out", str(tmp_path)]) == 3
     captured = capsys.readouterr()
     assert "interrupted: what was measured is kept" in captured.err
@@ -150,7 +150,7 @@ def test_interrupted_values_are_reported_as_far_as_they_came(
 
 
 def test_a_lossy_value_is_struck(tmp_path: Path) -> None:
-    wrong = [*SMALL, "--decoder", "tests.test_report:wrong"]
+    wrong = [*SMALL, "--decoder", "tests.changed_decoders:wrong"]
     assert sweep.main(["draft_tokens", "1", "2", *wrong, "--out", str(tmp_path)]) == 1
     records = [read(tmp_path / f"draft_tokens-{k}" / "record.jsonl") for k in (1, 2)]
     (section,) = sweeps.sections(records)

@@ -20,7 +20,7 @@ from harness.checks.arms import CONFIDENCE_ALPHA
 from harness.checks.evidence import reason
 from harness.checks.naming import named
 from harness.checks.places import ROLE, places
-from harness.checks.reach import POWER, Reach
+from harness.checks.reach import EVERY, POWER, Reach
 from harness.contract import Request, Sampling
 from harness.models import ModelPair
 from harness.record import GenerationRow, VerdictRow
@@ -34,7 +34,6 @@ Prompts = Mapping[tuple[str, str], tuple[int, ...]]
 """Ids of every prompt, by task and name."""
 
 SMALL = 4096  # ids: of more, the power is computed from one chunk of contexts in ``EVERY``
-EVERY = 8
 
 
 @dataclass(frozen=True)
