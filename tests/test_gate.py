@@ -166,7 +166,7 @@ def test_a_struck_speedup_renders_the_same_from_the_record(
     arguments = ["--pair", "tiny", "--tasks", "chat,code", "--prompts", str(PROMPTS)]
     arguments += ["--max-new-tokens", str(TOKENS), "--temperature", "1"]
     arguments += ["--decoder", mutant, "--decoder", "reference", "--out", str(tmp_path)]
-    assert main(arguments) == 1
+    assert main([*arguments, "--verbose"]) == 1
     printed = capsys.readouterr().out
     speeds = [line for line in printed.splitlines() if " sampled  " in line]
     assert len(speeds) == 6  # two decoders on chat, code and all
@@ -178,7 +178,7 @@ def test_a_struck_speedup_renders_the_same_from_the_record(
     found = record.read(tmp_path / "record.jsonl")
     assert evidence_of(found.verdicts) == {mutant: Status.FAIL, "reference": Status.PASS}
     assert [v.verdict.evidence["alpha"] for v in found.verdicts] == [ALPHA / 2] * 2
-    assert main(["--from", str(tmp_path / "record.jsonl")]) == 1
+    assert main(["--from", str(tmp_path / "record.jsonl"), "--verbose"]) == 1
     assert capsys.readouterr().out == printed
 
 

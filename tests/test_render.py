@@ -119,3 +119,15 @@ def test_empty_record_says_so() -> None:
 )
 def test_exit_status(found: list[VerdictRow], status: int) -> None:
     assert exit_status([made(verdicts=found, decoders=["a"])]) == status
+
+
+def test_the_short_form_keeps_what_needs_a_look() -> None:
+    rows = [row(), row("b", tokens=[9, 9, 9, 9], fault="far"), row("b", prompt="p2", error="boom")]
+    found = render(made(rows, problems=["line 3 is torn"], options={"load_average": 3.5}))
+    whole, brief = formats.terminal([found]), formats.terminal([found.brief])
+    for text in ("2.00x", "b, p1: far", "boom", "line 3 is torn", "To see these failures again"):
+        assert text in brief
+    assert "load 3.5 on 2 cores" in brief
+    assert "mean accepted length: tokens per target call" not in brief
+    assert "mean accepted length: tokens per target call" in unwrapped(whole)
+    assert found.brief.brief == found.brief

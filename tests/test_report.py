@@ -35,14 +35,21 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     assert (tmp_path / "report.md").read_text().startswith("# Speculative decoding: tiny\n")
     assert not (tmp_path / "report.html").exists()
     again = run("--from", str(tmp_path / "record.jsonl"))
-    assert (again.returncode, again.stdout, again.stderr) == (0, done.stdout, "")
+    assert (again.returncode, again.stderr) == (0, "")
+    shown, _, where = done.stdout.rpartition("The whole report: ")
+    assert where == f"{tmp_path / 'report.md'}; --verbose prints it.\n"
+    assert again.stdout.rpartition("The whole report: ")[0] == shown
+    assert "Where the time goes" not in shown
+    verbose = run("--from", str(tmp_path / "record.jsonl"), "--verbose")
+    assert "Where the time goes" in verbose.stdout
+    assert "The whole report" not in verbose.stdout
 
 
 def test_lossy_decoder_fails_and_its_speedup_is_struck(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [*QUICK, "--decoder", "tests.changed_decoders:wrong", "--decoder", "reference"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    assert main([*arguments, "--verbose", "--out", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     wrong_rows = [line for line in lines if line.startswith("chat") and "wrong" in line]
     assert "FAIL 0/4" in wrong_rows[0]

@@ -220,7 +220,7 @@ def test_every_format_is_written_and_printed(
     assert name in FORMATS
     path = str(written(tmp_path / "record.jsonl", measured()))
     assert main(["--from", path, "--format", name, "--out", str(tmp_path)]) == 1
-    text = (tmp_path / f"report.{formats.SUFFIXES[name]}").read_text()
+    text = (tmp_path / formats.file_name(name, "report")).read_text()
     capsys.readouterr()
     assert main(["--from", path, "--format", name]) == 1
     assert capsys.readouterr().out == text

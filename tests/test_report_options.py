@@ -40,6 +40,7 @@ def test_decoder_options_are_split_at_the_first_equals_sign() -> None:
         (["--tasks", "chat,poetry"], "--tasks does not know 'poetry': known are chat, code"),
         (["--tasks", ","], "--tasks is empty"),
         (["--format", "pdf"], "--format does not know 'pdf': known are terminal, markdown"),
+        (["--claims", "x", "--format", "svg"], "svg draws speedups, which --claims has none of"),
         (["--decoder-option", "x"], "'x' is not of the form name=value"),
         (["--from", "x", "--seed", "3"], "--seed has no effect with --from"),
     ],

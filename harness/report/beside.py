@@ -40,9 +40,9 @@ def add(record: Record, section: Section) -> None:
             for decoder, task, group in groups(all_of, all_of.table, header.decoders)
         }
         section.tables.append(_table(found, objections))
-        section.notes.append(Notes("First token and calls", _meanings(found)))
+        section.notes.append(Notes("First token and calls", _meanings(found), detail=True))
     if memory := header.options.get("memory"):
-        section.notes.append(Notes("Memory", _memory(memory, header.pair.device)))
+        section.notes.append(Notes("Memory", _memory(memory, header.pair.device), detail=True))
 
 
 def add_doubts(record: Record, section: Section) -> None:
@@ -70,7 +70,7 @@ def _table(found: Sequence[Resources], objections: Mapping[tuple[str, str], str]
         columns.append("peak memory")
         for row, of in zip(rows, found, strict=True):
             row.append(_arms(_size(of.plain_peak), _size(of.peak)))
-    return Table("First token, target calls and memory", columns, rows)
+    return Table("First token, target calls and memory", columns, rows, detail=True)
 
 
 def _meanings(found: Sequence[Resources]) -> list[str]:

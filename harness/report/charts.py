@@ -21,6 +21,7 @@ WIDTH = 5.4  # inches: on a telephone the text is still large enough to read
 LINE = 0.21  # inches that a line of a legend or a row of points takes
 MARKERS = "osD^vPX*"  # one more than there are colours: together they tell many decoders apart
 MOST_ACCEPTED = 16  # a round that accepted more is counted with those of so many
+SPEEDUP_TITLE = "Speedup by task"
 HOLLOW = "Hollow: not lossless, so that the speedup is no result."
 SPEEDUPS = (
     "Geometric mean over prompts with its 95% interval, as in the table; right of the line "
@@ -85,7 +86,7 @@ def charts(
         lines = len(_distinct(speedups, 0)) + len(speedups) + len(_distinct(speedups, 1))
         draw = partial(_draw_speedups, speedups=speedups, looks=looks)
         words = [SPEEDUPS, *_hollow(speedups)]
-        charts.append(chart("Speedup by task", words, draw, 0.8 + LINE * lines))
+        charts.append(chart(SPEEDUP_TITLE, words, draw, 0.8 + LINE * lines))
     if telling:
         draw = partial(_draw_accepted, counts=telling, looks=looks)
         height = 0.7 + 0.95 * len(telling)
