@@ -95,6 +95,7 @@ def test_a_sweep_over_k(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert table.columns[2] == "draft_tokens"
     assert [row[2:4] for row in table.rows] == [["1", "PASS 2/2"], ["3", "PASS 2/2"]]
     assert [row[-1] == "-" for row in table.rows] == [False, True]  # the last one predicts
+    assert sweeps.sections(records[::-1])[0].tables == [table]  # files come by name: 16 before 8
     assert [chart.title for chart in section.charts] == ["Speedup over draft_tokens"]
     out = capsys.readouterr().out
     assert out.count("Speedup over draft_tokens") == 1
@@ -129,13 +130,29 @@ def test_a_mismatched_draft_is_accepted_less_and_the_target_itself_always(tmp_pa
     assert found["mismatched"] < found["right"] < found["identical"] == 1
 
 
-def test_other_axes(tmp_path: Path) -> None:
-    for axis, values in (("prompt_tokens", ["5", "30"]), ("dtype", ["float32", "bfloat16"])):
-        out = tmp_path / axis
-        assert sweep.main([axis, *values, *REFERENCE, "--out", str(out)]) == 0
-    for length in (5, 30):
-        record = read(tmp_path / "prompt_tokens" / f"prompt_tokens-{length}" / "record.jsonl")
-        assert {row.prompt_tokens for row in record.generations} == {length}
+@pytest.mark.parametrize(
+    ("axis", "values", "status"),
+    [
+        ("prompt_tokens", ["5", "30"], 0),
+        ("dtype", ["float32", "bfloat16"], 0),
+        ("max_new_tokens", ["4", "16"], 0),
+        ("temperature", ["0", "1"], 3),  # so few sampled tokens say nothing
+    ],
+)
+def test_other_axes(axis: str, values: list[str], status: int, tmp_path: Path) -> None:
+    given = [word for word in REFERENCE if axis != "max_new_tokens" or word not in SMALL[-2:]]
+    assert sweep.main([axis, *values, *given, "--out", str(tmp_path)]) == status
+    paths = [tmp_path / f"{axis}-{value}" / "record.jsonl" for value in values]
+    records = [read(path) for path in paths]
+    again = ["--from", *map(str, paths), "--format", "html", "--out", str(tmp_path / "again")]
+    assert report(again) == status
+    for page in (tmp_path / "report.html", tmp_path / "again" / "report.html"):
+        assert f"<h3>Speedup over {axis}</h3>" in page.read_text()
+    (section,) = sweeps.sections(records)
+    assert [row[2] for row in section.tables[0].rows] == values
+    if axis == "prompt_tokens":
+        lengths = [{row.prompt_tokens for row in record.generations} for record in records]
+        assert lengths == [{5}, {30}]
 
 
 def test_interrupted_values_are_reported_as_far_as_they_came(
