@@ -9,7 +9,6 @@ Pearson over rounds, which is too narrow where the rounds of a prompt are alike.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,7 +99,8 @@ def _acceptance(decoder: str, task: str, group: Table, found: Columns) -> Accept
 
     tried = np.stack([by_prompt((drafted >= i) & (accepted >= i - 1)) for i in places])
     won = np.stack([by_prompt(accepted >= i) for i in places])
-    rounds = np.tile(by_prompt(drafted >= 0), (len(places), 1))
+    of_prompt = np.bincount(numbers, group["rounds"], len(names))
+    rounds = np.tile(of_prompt, (len(places), 1))
     rates = _rates(np.concatenate([won, won]), np.concatenate([tried, rounds]))
     theory = _theory(found.rows_of(group))
     return Acceptance(
@@ -118,7 +118,7 @@ def _acceptance(decoder: str, task: str, group: Table, found: Columns) -> Accept
             )
             for place in places
         ],
-        histogram=dict(sorted(Counter(accepted.tolist()).items())),
+        histogram=rounds_of.histogram,
         length_over_rounds=float(accepted.mean()) + 1,
         length_over_requests=float((group["accepted"] / group["rounds"]).mean()) + 1,
     )

@@ -70,6 +70,12 @@ class Rounds:
     drafted: Ints
     accepted: Ints
 
+    @property
+    def histogram(self) -> dict[int, int]:
+        """How many of them accepted so many drafts."""
+        counts = np.bincount(self.accepted.clip(0))  # below 0 is nonsense, which doubts tell
+        return {accepted: n for accepted, n in enumerate(counts.tolist()) if n}
+
     def of(self, table: Table) -> Rounds:
         """Those of some rows."""
         chosen = np.zeros(len(table.columns["rounds"]), np.bool_)

@@ -79,8 +79,8 @@ def charts(
     looks = dict(zip(decoders, map(Look, cycle(SERIES), cycle(MARKERS), labels), strict=True))
     predictions = _predictions(found, summaries)
     of = columns(rows)
-    accepted = {name: of.rounds.of(of.of_decoder(name).timed).accepted for name in decoders}
-    telling = {name: Counter(rounds.tolist()) for name, rounds in accepted.items() if len(rounds)}
+    accepted = {name: of.rounds.of(of.of_decoder(name).timed).histogram for name in decoders}
+    telling = {name: Counter(counts) for name, counts in accepted.items() if counts}
     charts = []
     if speedups:
         lines = len(_distinct(speedups, 0)) + len(speedups) + len(_distinct(speedups, 1))
