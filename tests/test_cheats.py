@@ -20,7 +20,7 @@ from harness.contract import Completion, Decoder, Request
 from harness.models import ModelPair, load_pair
 from harness.record import GenerationRow
 from harness.verdict import FaultClass, Status
-from tests.test_bench import row
+from tests.timed_rows import row
 
 load = functools.cache(load_pair)
 BUDGET = Budget(draft_tokens=(3,), prompts=1, new_tokens=16, samples=2000, tables=1, alpha=1e-6)

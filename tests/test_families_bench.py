@@ -11,8 +11,8 @@ from harness.report import families
 from harness.report.document import Struck
 from harness.report.render import render
 from reference_impl import bench
+from tests.records import made
 from tests.test_costs import timed
-from tests.test_report import made
 from tests.test_report_page import DECODERS, measured
 
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from harness.bench.summary import Summary
 from harness.report.charts import SPEEDUP_TITLE, chart
 from harness.report.document import Section
+from harness.report.formats import one_line
 from harness.report.svg import NAMESPACE
 from harness.report.templating import environment
 
@@ -34,7 +35,7 @@ def svg_text(sections: Sequence[Section]) -> str:
 def described(summaries: Sequence[Summary]) -> str:
     """What is drawn, in words: for those who do not see it, and to compare it with a record."""
     return "; ".join(
-        f"{of.task}, {of.decoder}: {of.speedup.value:.3f}"
+        f"{one_line(f'{of.task}, {of.decoder}')}: {of.speedup.value:.3f}"
         + (f" [{of.speedup.low:.3f}, {of.speedup.high:.3f}]" if of.speedup.low is not None else "")
         + (f", {of.losslessness.objection}" if of.losslessness.objection else "")
         for of in summaries
