@@ -14,8 +14,8 @@ from harness.bench.estimate import MANY
 from harness.record import GenerationRow, read
 from harness.report.__main__ import main
 from harness.report.render import render
-from tests.test_bench import row
-from tests.test_report import made
+from tests.records import made
+from tests.timed_rows import row
 
 
 def rounds(name: str, drafted: list[int], accepted: list[int], **rest: object) -> GenerationRow:

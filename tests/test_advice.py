@@ -15,10 +15,10 @@ from harness.record import Writer
 from harness.report import advice
 from harness.report.__main__ import main
 from harness.report.advice import STOP
-from tests.test_bench import row
+from tests.records import header, made, one_line
 from tests.test_cost_model import even
 from tests.test_costs import timed
-from tests.test_report import header, made, one_line
+from tests.timed_rows import row
 
 GOOD = summarise([row()], ["a"])[0]
 WRONG = summarise([row(tokens=(1, 2, 3, 9), fault="far")], ["a"])[0]

@@ -18,9 +18,9 @@ import pytest
 
 from harness.report import page
 from harness.report.standings import standings
+from tests.records import made
 from tests.test_conformance import MIXED, found
 from tests.test_conformance import made as conformance_record
-from tests.test_report import made
 from tests.test_report_page import differing, hostile, measured, page_of
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")

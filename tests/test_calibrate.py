@@ -6,8 +6,8 @@ import pytest
 
 from harness.bench.calibrate import Known, enough, main, render, right
 from harness.bench.estimate import Estimate
-from tests.test_bench import Scripted, says
-from tests.test_report import one_line
+from tests.records import one_line
+from tests.timed_rows import Scripted, says
 
 HOLDS, BELOW = Estimate(1.0, 0.95, 1.05), Estimate(0.83, 0.8, 0.87)
 

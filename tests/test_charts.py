@@ -13,10 +13,10 @@ from harness.record import Record
 from harness.report import svg
 from harness.report.charts import HOLLOW
 from harness.report.render import render
-from tests.test_bench import row
+from tests.records import made
 from tests.test_costs import timed
-from tests.test_report import made
 from tests.test_report_page import DECODERS, drawings, measured, page_of
+from tests.timed_rows import row
 
 
 def test_figures_take_the_colours_and_the_font_of_the_page() -> None:

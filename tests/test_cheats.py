@@ -9,6 +9,7 @@ import cheats
 import pytest
 
 from harness.bench.baseline import of_baselines
+from harness.bench.columns import columns
 from harness.bench.honesty import doubts
 from harness.bench.measure import Settings, measure, schedule
 from harness.bench.summary import judge
@@ -20,7 +21,7 @@ from harness.contract import Completion, Decoder, Request
 from harness.models import ModelPair, load_pair
 from harness.record import GenerationRow
 from harness.verdict import FaultClass, Status
-from tests.test_bench import row
+from tests.timed_rows import row
 
 load = functools.cache(load_pair)
 BUDGET = Budget(draft_tokens=(3,), prompts=1, new_tokens=16, samples=2000, tables=1, alpha=1e-6)
@@ -47,12 +48,14 @@ def test_one_that_is_right_up_to_a_length_is_wrong_in_longer_outputs() -> None:
     right = greedy.identity(Subject(decoder, load("tiny"), "x"), BUDGET)
     assert right.passed  # of 16 tokens each, and so it says
     rows = timed(lambda pair: cheats.right_when_short(pair, most=20))
-    assert judge(rows).status is Status.FAIL  # the outputs that are timed are judged themselves
+    assert (
+        judge(columns(rows).table).status is Status.FAIL
+    )  # the outputs that are timed are judged themselves
 
 
 def test_both_arms_wrong_alike_are_not_lossless() -> None:
     rows = timed(cheats.wrong_alike)
-    assert judge(rows).status is Status.ERROR
+    assert judge(columns(rows).table).status is Status.ERROR
     assert all("plain decoding is not the target's" in found.error for found in rows)
 
 
@@ -110,7 +113,7 @@ def test_a_plain_arm_that_sleeps_is_doubted() -> None:
 
 def test_answers_that_are_remembered_from_the_plain_arm_are_doubted() -> None:
     rows = timed(cheats.remembers)
-    assert judge(rows).status is Status.PASS  # they are the target's
+    assert judge(columns(rows).table).status is Status.PASS  # they are the target's
     found = doubts(rows, ["cheat"], K, False)
     assert any("its other arm knew the answer" in line for line in found)
 

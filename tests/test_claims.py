@@ -18,8 +18,8 @@ from harness.report.claims import CLAIMS, add, decided, section
 from harness.report.document import Section
 from harness.report.render import render
 from harness.verdict import Status, Verdict
-from tests.test_bench import row
-from tests.test_report import header, made, unwrapped
+from tests.records import header, made, unwrapped
+from tests.timed_rows import row
 
 SUPPORTED, CONTRADICTED = Outcome.SUPPORTED, Outcome.CONTRADICTED
 UNDECIDED, NOT_MEASURED = Outcome.UNDECIDED, Outcome.NOT_MEASURED
@@ -383,8 +383,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     names = "terminal,markdown,html,json,csv,latex"
     assert main(["--claims", *paths, "--format", names, "--out", str(tmp_path)]) == 0
     assert "Chat gains 1.5 to 3 times" in capsys.readouterr().out
-    for suffix in formats.SUFFIXES.values():
-        assert "supported" in (tmp_path / f"claims.{suffix}").read_text()
+    for name in names.split(",")[1:]:
+        assert "supported" in (tmp_path / formats.file_name(name, "claims")).read_text()
     nothing = tmp_path / "nothing.jsonl"
     with Writer(nothing, header()):
         pass

@@ -29,7 +29,7 @@ from harness.report.standings import (
 )
 from harness.third_party import decoders
 from harness.verdict import Status, Verdict
-from tests.test_report import header
+from tests.records import header
 
 ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = "<script>alert(1)</script> | `x` \"'&"

@@ -15,8 +15,8 @@ from harness.bench.acceptance import acceptances
 from harness.bench.cost_model import CostModel, cost_models, joined
 from harness.bench.costs import costs
 from harness.report.render import render
+from tests.records import made
 from tests.test_costs import timed
-from tests.test_report import made
 
 RATES = st.floats(0.05, 0.95)
 COSTS = st.floats(0.001, 0.6)

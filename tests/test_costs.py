@@ -12,7 +12,7 @@ from harness.bench.measure import Settings, measure, schedule
 from harness.bench.workload import Prompt
 from harness.models import load_pair
 from harness.record import PARTS, GenerationRow
-from tests.test_bench import row
+from tests.timed_rows import row
 
 
 def timed(**changes: Any) -> GenerationRow:

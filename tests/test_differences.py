@@ -6,9 +6,9 @@ import pytest
 
 from harness.record import GenerationRow
 from harness.report.differences import MOST, SHOWN, common_prefix, differences
-from tests.test_bench import row
-from tests.test_report import made
+from tests.records import made
 from tests.test_report_page import differing, page_of
+from tests.timed_rows import row
 
 
 def test_a_difference_is_shown_from_where_it_begins() -> None:

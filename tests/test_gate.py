@@ -11,6 +11,7 @@ import pytest
 
 from harness import record
 from harness.bench import gate
+from harness.bench.columns import columns
 from harness.bench.measure import Settings, measure, schedule
 from harness.bench.summary import evidence_of, judge
 from harness.bench.workload import Prompt, load_workload
@@ -26,8 +27,8 @@ from harness.stats.eprocess import Decision
 from harness.stats.experts import NAMED
 from harness.verdict import Status, Verdict
 from reference_impl.mutants import MUTANTS
-from tests.test_bench import row
-from tests.test_report import made
+from tests.records import made
+from tests.timed_rows import row
 
 load = functools.cache(load_pair)
 TOKENS = 64
@@ -86,12 +87,13 @@ def test_what_the_two_arms_come_to(
 @pytest.mark.parametrize("evidence", [*Status, None])
 def test_evidence_decides_on_sampled_rows_and_on_no_others(evidence: Status | None) -> None:
     sampled = [row(identical=None)]
-    assert judge(sampled, evidence=evidence).status is (evidence or Status.INCONCLUSIVE)
-    assert judge([row()], evidence=evidence).status is Status.PASS
-    assert judge([row(tokens=[9, 9, 9, 9])], evidence=evidence).status is Status.FAIL
+    found = judge(columns(sampled).table, evidence=evidence)
+    assert found.status is (evidence or Status.INCONCLUSIVE)
+    assert judge(columns([row()]).table, evidence=evidence).status is Status.PASS
+    assert judge(columns([row(tokens=[9, 9, 9, 9])]).table, evidence=evidence).status is Status.FAIL
     broken = [*sampled, row(prompt="p2", identical=None, error="boom")]
-    assert judge(broken, evidence=evidence).status is Status.ERROR
-    assert judge(sampled, True, evidence).disqualifies
+    assert judge(columns(broken).table, evidence=evidence).status is Status.ERROR
+    assert judge(columns(sampled).table, True, evidence).disqualifies
 
 
 # Decoders of which the truth is known
@@ -164,7 +166,7 @@ def test_a_struck_speedup_renders_the_same_from_the_record(
     arguments = ["--pair", "tiny", "--tasks", "chat,code", "--prompts", str(PROMPTS)]
     arguments += ["--max-new-tokens", str(TOKENS), "--temperature", "1"]
     arguments += ["--decoder", mutant, "--decoder", "reference", "--out", str(tmp_path)]
-    assert main(arguments) == 1
+    assert main([*arguments, "--verbose"]) == 1
     printed = capsys.readouterr().out
     speeds = [line for line in printed.splitlines() if " sampled  " in line]
     assert len(speeds) == 6  # two decoders on chat, code and all
@@ -176,7 +178,7 @@ def test_a_struck_speedup_renders_the_same_from_the_record(
     found = record.read(tmp_path / "record.jsonl")
     assert evidence_of(found.verdicts) == {mutant: Status.FAIL, "reference": Status.PASS}
     assert [v.verdict.evidence["alpha"] for v in found.verdicts] == [ALPHA / 2] * 2
-    assert main(["--from", str(tmp_path / "record.jsonl")]) == 1
+    assert main(["--from", str(tmp_path / "record.jsonl"), "--verbose"]) == 1
     assert capsys.readouterr().out == printed
 
 

@@ -17,8 +17,8 @@ from harness.models import load_pair
 from harness.record import GenerationRow
 from harness.report import formats
 from harness.report.render import render
-from tests.test_bench import row
-from tests.test_report import made, unwrapped
+from tests.records import made, unwrapped
+from tests.timed_rows import row
 
 K = 3
 

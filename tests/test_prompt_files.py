@@ -277,7 +277,7 @@ def test_a_run_over_a_file_says_which_file_it_was(
     arguments = ["--target", model, "--draft", model, "--prompts-file", str(path)]
     arguments += ["--tasks", "c2,c0", "--prompts", "2", "--max-new-tokens", "8"]
     out = tmp_path / "out"
-    assert main([*arguments, "--decoder", "tests.test_report:wrong", "--out", str(out)]) == 1
+    assert main([*arguments, "--decoder", "tests.changed_decoders:wrong", "--out", str(out)]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert digest[:12] in shown

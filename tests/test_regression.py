@@ -28,9 +28,9 @@ from harness.record import PairInfo, Record, Writer
 from harness.report import formats, regression, report_page
 from harness.report.__main__ import main
 from harness.report.render import render
-from tests.test_bench import row
+from tests.records import header, made, one_line, unwrapped
 from tests.test_claims import suite
-from tests.test_report import header, made, one_line, unwrapped
+from tests.timed_rows import row
 
 PAIR = PairInfo("tiny", "made from seed 1", "0123456789abcdef", "cpu", "float32")
 

@@ -14,10 +14,10 @@ from harness.report import formats, github
 from harness.report.document import Notes, Section, Struck, Table
 from harness.report.render import render
 from harness.report.standings import section, standings
-from tests.test_bench import row
+from tests.records import made
 from tests.test_conformance import found
 from tests.test_conformance import made as judged
-from tests.test_report import made
+from tests.timed_rows import row
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -23,12 +23,12 @@ from harness.report.latex import escaped, latex
 from harness.report.render import render
 from harness.report.standings import section, standings
 from harness.verdict import Status
-from tests.test_bench import row
+from tests.records import header, made, one_line, verdict
 from tests.test_conformance import MIXED
 from tests.test_conformance import made as of_suites
 from tests.test_costs import timed
-from tests.test_report import header, made, one_line, verdict
 from tests.test_report_page import hostile, measured
+from tests.timed_rows import row
 
 NASTY = r"a_b & 50% $x$ {y} ~z ^2 \input{/etc/passwd} #1 <b> | [q] *" + "\n\x07"
 
@@ -220,7 +220,7 @@ def test_every_format_is_written_and_printed(
     assert name in FORMATS
     path = str(written(tmp_path / "record.jsonl", measured()))
     assert main(["--from", path, "--format", name, "--out", str(tmp_path)]) == 1
-    text = (tmp_path / f"report.{formats.SUFFIXES[name]}").read_text()
+    text = (tmp_path / formats.file_name(name, "report")).read_text()
     capsys.readouterr()
     assert main(["--from", path, "--format", name]) == 1
     assert capsys.readouterr().out == text

@@ -18,10 +18,10 @@ from harness.report import formats, report_page, svg
 from harness.report.__main__ import main
 from harness.report.document import Struck, Table
 from harness.report.render import render
-from tests.test_bench import row
+from tests.records import QUICK, made
 from tests.test_conformance import HOSTILE, Outline
 from tests.test_costs import timed
-from tests.test_report import QUICK, made
+from tests.timed_rows import row
 
 DECODERS = ["a", "lossy", "transformers-x", "wrong"]
 TASKS = ("chat", "code")

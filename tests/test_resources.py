@@ -23,8 +23,8 @@ from harness.models import load_pair
 from harness.record import GenerationRow, Writer
 from harness.report import formats
 from harness.report.render import render
-from tests.test_bench import PROMPTS, SETTINGS, Scripted, row, rows_of, says
-from tests.test_report import header, made, unwrapped
+from tests.records import header, made, unwrapped
+from tests.timed_rows import PROMPTS, SETTINGS, Scripted, row, rows_of, says
 
 REQUEST = Request(prompt=(1, 2, 3), max_new_tokens=5)
 

@@ -12,8 +12,8 @@ from harness import record, resume
 from harness.command_line import BadInput
 from harness.record import Header, Record, VerdictRow, Writer
 from harness.report.__main__ import main
-from tests.test_bench import row
-from tests.test_report import header, one_line
+from tests.records import header, one_line
+from tests.timed_rows import row
 
 ARGUMENTS = ["--pair", "tiny", "--tasks", "chat", "--prompts", "3", "--max-new-tokens", "12"]
 ARGUMENTS += ["--decoder", "reference", "--decoder", "reference-ngram"]
@@ -79,7 +79,7 @@ def test_a_finished_record_lacks_nothing(tmp_path: Path) -> None:
 
 
 def test_verdicts_are_not_doubled_and_judge_all_rows(tmp_path: Path) -> None:
-    arguments = ("--temperature", "1", "--decoder", "tests.test_report:without_plain")
+    arguments = ("--temperature", "1", "--decoder", "tests.changed_decoders:without_plain")
     assert run(tmp_path, *arguments) == 3
     path = tmp_path / "record.jsonl"
     before = record.read(path)

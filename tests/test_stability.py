@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.bench.columns import columns
 from harness.bench.stability import order_p_value, repeat_spread, unsteady
 from harness.record import GenerationRow
-from tests.test_bench import row
+from tests.timed_rows import row
 
 
 def rows(
@@ -58,7 +59,7 @@ def test_decoders_share_the_level() -> None:
 
 
 def test_few_rows_say_nothing_of_the_order() -> None:
-    assert order_p_value(rows(order=3.0, prompts=8)) == 1.0
+    assert order_p_value(columns(rows(order=3.0, prompts=8)).table) == 1.0
     assert unsteady([], ["a"]) == []
 
 
@@ -69,7 +70,7 @@ def test_repeats_that_differ_more_than_the_interval_allows_are_told() -> None:
 
 
 def test_spread_between_repeats_by_hand() -> None:
-    assert repeat_spread(rows()) is None
-    spread = repeat_spread(rows(repeats=2, slow=float(np.e)))
+    assert repeat_spread(columns(rows()).table) is None
+    spread = repeat_spread(columns(rows(repeats=2, slow=float(np.e))).table)
     assert spread is not None
     np.testing.assert_allclose(spread, 0.5**0.5)  # of two values that are 1 apart

@@ -12,10 +12,11 @@ import torch
 
 from harness.bench import sweep
 from harness.bench.batches import batches_of, measure_batches, schedule_batches
+from harness.bench.columns import columns, ratios
 from harness.bench.drafts import with_draft
 from harness.bench.measure import Settings, missing_capabilities
 from harness.bench.prompt_lengths import of_length
-from harness.bench.summary import prompt_ratios, summarise
+from harness.bench.summary import summarise
 from harness.bench.tasks import WorkloadError
 from harness.bench.workload import Prompt
 from harness.command_line import BadInput
@@ -25,7 +26,7 @@ from harness.record import GenerationRow, read
 from harness.report import sweeps
 from harness.report.__main__ import main as report
 from harness.report.document import Struck
-from tests.test_bench import Scripted, says, wrong_if_speculative
+from tests.timed_rows import Scripted, says, wrong_if_speculative
 
 SMALL = ["--pair", "tiny", "--tasks", "chat", "--prompts", "2", "--max-new-tokens", "8"]
 REFERENCE = [*SMALL, "--decoder", "reference"]
@@ -94,6 +95,7 @@ def test_a_sweep_over_k(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert table.columns[2] == "draft_tokens"
     assert [row[2:4] for row in table.rows] == [["1", "PASS 2/2"], ["3", "PASS 2/2"]]
     assert [row[-1] == "-" for row in table.rows] == [False, True]  # the last one predicts
+    assert sweeps.sections(records[::-1])[0].tables == [table]  # files come by name: 16 before 8
     assert [chart.title for chart in section.charts] == ["Speedup over draft_tokens"]
     out = capsys.readouterr().out
     assert out.count("Speedup over draft_tokens") == 1
@@ -128,19 +130,35 @@ def test_a_mismatched_draft_is_accepted_less_and_the_target_itself_always(tmp_pa
     assert found["mismatched"] < found["right"] < found["identical"] == 1
 
 
-def test_other_axes(tmp_path: Path) -> None:
-    for axis, values in (("prompt_tokens", ["5", "30"]), ("dtype", ["float32", "bfloat16"])):
-        out = tmp_path / axis
-        assert sweep.main([axis, *values, *REFERENCE, "--out", str(out)]) == 0
-    for length in (5, 30):
-        record = read(tmp_path / "prompt_tokens" / f"prompt_tokens-{length}" / "record.jsonl")
-        assert {row.prompt_tokens for row in record.generations} == {length}
+@pytest.mark.parametrize(
+    ("axis", "values", "status"),
+    [
+        ("prompt_tokens", ["5", "30"], 0),
+        ("dtype", ["float32", "bfloat16"], 0),
+        ("max_new_tokens", ["4", "16"], 0),
+        ("temperature", ["0", "1"], 3),  # so few sampled tokens say nothing
+    ],
+)
+def test_other_axes(axis: str, values: list[str], status: int, tmp_path: Path) -> None:
+    given = [word for word in REFERENCE if axis != "max_new_tokens" or word not in SMALL[-2:]]
+    assert sweep.main([axis, *values, *given, "--out", str(tmp_path)]) == status
+    paths = [tmp_path / f"{axis}-{value}" / "record.jsonl" for value in values]
+    records = [read(path) for path in paths]
+    again = ["--from", *map(str, paths), "--format", "html", "--out", str(tmp_path / "again")]
+    assert report(again) == status
+    for page in (tmp_path / "report.html", tmp_path / "again" / "report.html"):
+        assert f"<h3>Speedup over {axis}</h3>" in page.read_text()
+    (section,) = sweeps.sections(records)
+    assert [row[2] for row in section.tables[0].rows] == values
+    if axis == "prompt_tokens":
+        lengths = [{row.prompt_tokens for row in record.generations} for record in records]
+        assert lengths == [{5}, {30}]
 
 
 def test_interrupted_values_are_reported_as_far_as_they_came(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stopping = [*SMALL, "--decoder", "tests.test_report:interrupted"]
+    stopping = [*SMALL, "--decoder", "tests.changed_decoders:interrupted"]
     assert sweep.main(["draft_tokens", "1", "2", *stopping, "--out", str(tmp_path)]) == 3
     captured = capsys.readouterr()
     assert "interrupted: what was measured is kept" in captured.err
@@ -149,7 +167,7 @@ def test_interrupted_values_are_reported_as_far_as_they_came(
 
 
 def test_a_lossy_value_is_struck(tmp_path: Path) -> None:
-    wrong = [*SMALL, "--decoder", "tests.test_report:wrong"]
+    wrong = [*SMALL, "--decoder", "tests.changed_decoders:wrong"]
     assert sweep.main(["draft_tokens", "1", "2", *wrong, "--out", str(tmp_path)]) == 1
     records = [read(tmp_path / f"draft_tokens-{k}" / "record.jsonl") for k in (1, 2)]
     (section,) = sweeps.sections(records)
@@ -238,8 +256,7 @@ def test_seconds_of_a_batch_are_shared_by_tokens() -> None:
 def test_a_batch_counts_once() -> None:
     plain = [says(5, 6, 7, 8), says(5, 6, 7, 8)]
     rows = batch_rows(Scripted(plain, plain))
-    ratios = prompt_ratios(rows, lambda row: row.plain_seconds, lambda row: row.seconds)
-    assert len(ratios) == 2
+    assert len(ratios(columns(rows).table)) == 2
     (summary,) = summarise(rows, ["scripted"])
     assert summary.prompts == 2
     assert summary.losslessness.total == 4

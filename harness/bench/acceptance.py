@@ -9,18 +9,15 @@ Pearson over rounds, which is too narrow where the rounds of a prompt are alike.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.bench.columns import Columns, Table, columns, groups
 from harness.bench.estimate import CONFIDENCE, MANY, RESAMPLES, RESAMPLING_SEED, Estimate, mean
-from harness.bench.summary import groups, timeable
 from harness.record import GenerationRow
 from harness.stats.trials import Trials, wrong_rounds
 
@@ -81,22 +78,20 @@ class Acceptance:
 
 def acceptances(rows: Sequence[GenerationRow], decoders: Sequence[str]) -> list[Acceptance]:
     """Every decoder that tells its rounds: task by task, then over all tasks."""
-    told = [
-        row
-        for row in rows
-        if timeable(row)
-        and any(row.drafted or [])
-        and len(row.drafted or []) == len(row.accepted or [])
+    found = columns(rows)
+    table = found.table
+    told = table.where(table["timeable"] & (table["drafted"] > 0) & table["even"])
+    return [
+        _acceptance(decoder, task, group, found)
+        for decoder, task, group in groups(found, told, decoders)
     ]
-    return [_acceptance(decoder, task, group) for decoder, task, group in groups(told, decoders)]
 
 
-def _acceptance(decoder: str, task: str, rows: Sequence[GenerationRow]) -> Acceptance:
-    names = {name: i for i, name in enumerate(dict.fromkeys((r.task, r.prompt_id) for r in rows))}
-    lengths = [len(row.drafted or []) for row in rows]
-    of = np.repeat([names[row.task, row.prompt_id] for row in rows], lengths)
-    drafted = np.fromiter(chain.from_iterable(row.drafted or [] for row in rows), np.int64)
-    accepted = np.fromiter(chain.from_iterable(row.accepted or [] for row in rows), np.int64)
+def _acceptance(decoder: str, task: str, group: Table, found: Columns) -> Acceptance:
+    rounds_of = found.rounds.of(group)
+    drafted, accepted = rounds_of.drafted, rounds_of.accepted
+    names, numbers = np.unique(group["prompt"], return_inverse=True)
+    of = np.repeat(numbers, group["rounds"])
     places = range(1, int(np.minimum(drafted, accepted + 1).max()) + 1)
 
     def by_prompt(chosen: NDArray[np.bool_]) -> Floats:
@@ -104,9 +99,10 @@ def _acceptance(decoder: str, task: str, rows: Sequence[GenerationRow]) -> Accep
 
     tried = np.stack([by_prompt((drafted >= i) & (accepted >= i - 1)) for i in places])
     won = np.stack([by_prompt(accepted >= i) for i in places])
-    rounds = np.tile(by_prompt(drafted >= 0), (len(places), 1))
+    of_prompt = np.bincount(numbers, group["rounds"], len(names))
+    rounds = np.tile(of_prompt, (len(places), 1))
     rates = _rates(np.concatenate([won, won]), np.concatenate([tried, rounds]))
-    theory = _theory(rows)
+    theory = _theory(found.rows_of(group))
     return Acceptance(
         decoder=decoder,
         task=task,
@@ -122,10 +118,9 @@ def _acceptance(decoder: str, task: str, rows: Sequence[GenerationRow]) -> Accep
             )
             for place in places
         ],
-        histogram=dict(sorted(Counter(accepted.tolist()).items())),
+        histogram=rounds_of.histogram,
         length_over_rounds=float(accepted.mean()) + 1,
-        length_over_requests=1
-        + fmean(sum(row.accepted or []) / len(row.accepted or [0]) for row in rows),
+        length_over_requests=float((group["accepted"] / group["rounds"]).mean()) + 1,
     )
 
 
@@ -178,8 +173,9 @@ def _theory(rows: Sequence[GenerationRow]) -> dict[int, float]:
     """Mean of sum min(p, q) by place, of the rows that have it."""
     found: dict[int, list[float]] = {}
     for row in rows:
-        rounds = row.rounds
-        if row.overlap is None or not rounds or wrong_rounds(rounds, len(row.overlap), None):
+        if row.overlap is None or not (rounds := row.rounds):
+            continue
+        if wrong_rounds(rounds, len(row.overlap), None):
             continue
         trials = Trials.of(rounds, row.overlap)
         for place, overlap in zip(trials.position.tolist(), trials.beta.tolist(), strict=True):

@@ -7,10 +7,13 @@ beside the plain arms of other decoders on the same prompts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import geometric_mean
 
-from harness.bench.summary import cost, plain_cost, prompt_ratios, timeable
+import numpy as np
+
+from harness.bench.columns import Table, by_unit, columns
 from harness.record import GenerationRow
 
 ABOVE = 1.2  # times what the target calls can give: clocks are not exact
@@ -27,40 +30,37 @@ def of_baselines(
     draft_tokens : int or None
         K, the most that one round may draft; None for any number.
     """
-    timed = [row for row in rows if timeable(row)]
-    arms = {name: _plain_costs([r for r in timed if r.decoder == name]) for name in decoders}
-    for name in decoders:
-        yield from _too_fast([row for row in timed if row.decoder == name], draft_tokens)
+    found = columns(rows)
+    timed = {name: found.of_decoder(name).timed for name in decoders}
+    arms = {name: _plain_costs(table) for name, table in timed.items()}
+    for name, table in timed.items():
+        yield from _too_fast(name, table, draft_tokens)
         yield from _slow(name, arms)
 
 
-def _too_fast(rows: Sequence[GenerationRow], draft_tokens: int | None) -> Iterator[str]:
+def _too_fast(name: str, table: Table, draft_tokens: int | None) -> Iterator[str]:
     """A speedup that is more than its target calls can give.
 
     A call that verifies a block costs no less than one that gives a single token, so seconds per
     token fall by no more than tokens per target call (Leviathan et al. 2023, theorem 3.8 at c = 0).
+    The calls are those that the decoder counts, else a whole block has been accepted each time.
     """
-    most = {id(row): _tokens_per_call(row, draft_tokens) for row in rows}
-    known = [row for row in rows if most[id(row)]]
-    if not known:
+    known = table if draft_tokens else table.where(table["calls"] > 0)
+    if not len(known):
         return
-    excess = geometric_mean(prompt_ratios(known, plain_cost, lambda r: cost(r) * most[id(r)]))
+    calls = known["calls"]
+    block = (draft_tokens or 0) + 1.0
+    most = np.where(calls > 0, known["tokens"] / np.maximum(calls, 1), block)
+    ratios = by_unit(known, known["plain_cost"] / known["cost"] / most)
+    excess = math.exp(np.log(ratios).mean())
     if excess > ABOVE:
         yield (
-            f"{known[0].decoder}: its speedup is {excess:.2f} times what its target calls can "
+            f"{name}: its speedup is {excess:.2f} times what its target calls can "
             "give: its plain arm is slower than it need be, or its other arm knew the answer"
         )
 
 
-def _tokens_per_call(row: GenerationRow, draft_tokens: int | None) -> float:
-    """As the decoder counts, else a whole block; 0 where neither is known."""
-    calls = row.counts.get("target_calls") or len(row.drafted or ())
-    if calls:
-        return len(row.tokens) / calls
-    return draft_tokens + 1 if draft_tokens else 0.0
-
-
-PlainCosts = dict[tuple[str, str], float]
+PlainCosts = dict[int, float]
 
 
 def _slow(name: str, arms: dict[str, PlainCosts]) -> Iterator[str]:
@@ -78,10 +78,9 @@ def _slow(name: str, arms: dict[str, PlainCosts]) -> Iterator[str]:
         )
 
 
-def _plain_costs(rows: Sequence[GenerationRow]) -> PlainCosts:
-    """Plain seconds per token by task and prompt, the best of its repeats."""
+def _plain_costs(table: Table) -> PlainCosts:
+    """Plain seconds per token by prompt, the best of its repeats."""
     found: PlainCosts = {}
-    for row in rows:
-        at = (row.task, row.prompt_id)
-        found[at] = min(plain_cost(row), found.get(at, plain_cost(row)))
+    for prompt, seconds in zip(table["prompt"].tolist(), table["plain_cost"].tolist(), strict=True):
+        found[prompt] = min(seconds, found.get(prompt, seconds))
     return found

@@ -21,8 +21,8 @@ from harness.adapters import DecoderError, load_decoder
 from harness.bench.estimate import CONFIDENCE, Estimate
 from harness.bench.measure import Settings, measure, schedule
 from harness.bench.profiles import DRAFT_TOKENS
-from harness.bench.summary import ALL_TASKS, summarise
-from harness.bench.tasks import TASKS, WorkloadError
+from harness.bench.summary import summarise
+from harness.bench.tasks import ALL_TASKS, TASKS, WorkloadError
 from harness.bench.workload import load_workload
 from harness.command_line import BadInput, Parser, refuse
 from harness.contract import Completion, Decoder, Request

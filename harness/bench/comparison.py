@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from harness.bench.columns import by_unit, columns
 from harness.bench.estimate import Estimate, geometric_mean
-from harness.bench.summary import Losslessness, cost, judge, plain_cost, prompt_ratios, timeable
+from harness.bench.summary import Losslessness, judge
 from harness.record import GenerationRow
 from harness.verdict import Status
 
@@ -52,30 +55,26 @@ def compare(
     baseline = baseline_of(decoders)
     if baseline is None:
         return []
-    plain = {_key(row): row for row in rows if row.decoder == baseline and timeable(row)}
-
-    def base(row: GenerationRow) -> float:
-        return plain_cost(plain[_key(row)])
-
-    found = []
+    found = columns(rows)
+    plain = np.full((2, found.trials), np.nan)  # cost and text by trial
+    base = found.of_decoder(baseline).timed
+    plain[:, base["trial"]] = base["plain_cost"], base["text"]
+    comparisons = []
     for decoder in decoders:
-        ours = [row for row in rows if row.decoder == decoder]
-        shared = [row for row in ours if timeable(row) and _key(row) in plain]
-        if not shared:
+        own = found.of_decoder(decoder)
+        shared = own.where(own["timeable"] & ~np.isnan(plain[0, own["trial"]]))
+        costs, texts = plain[:, shared["trial"]]
+        if not len(shared):
             continue
-        found.append(
+        comparisons.append(
             Comparison(
                 decoder=decoder,
                 baseline=baseline,
-                plain=geometric_mean(prompt_ratios(shared, base, plain_cost)),
-                speculative=geometric_mean(prompt_ratios(shared, base, cost)),
-                same_text=sum(r.plain_tokens == plain[_key(r)].plain_tokens for r in shared),
+                plain=geometric_mean(by_unit(shared, costs / shared["plain_cost"])),
+                speculative=geometric_mean(by_unit(shared, costs / shared["cost"])),
+                same_text=int((texts == shared["text"]).sum()),
                 total=len(shared),
-                losslessness=judge(ours, decoder in declared_lossy, (evidence or {}).get(decoder)),
+                losslessness=judge(own, decoder in declared_lossy, (evidence or {}).get(decoder)),
             )
         )
-    return found
-
-
-def _key(row: GenerationRow) -> tuple[str, str, int]:
-    return row.task, row.prompt_id, row.repeat
+    return comparisons

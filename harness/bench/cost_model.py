@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.bench.acceptance import Acceptance
-from harness.bench.costs import Costs, tells
-from harness.bench.summary import groups
+from harness.bench.columns import Table, columns, groups
+from harness.bench.costs import Costs, telling
 from harness.record import GenerationRow
 
 FARTHEST = 4  # times the last measured place: beyond it nothing is predicted
@@ -148,8 +148,9 @@ def cost_models(
     rows: Sequence[GenerationRow], accepted: Sequence[Acceptance], spent: Sequence[Costs]
 ) -> list[CostModel]:
     """Of the same rows: every decoder and task of which acceptance and costs are known."""
-    told = [row for row in rows if tells(row)]
-    plain = {(d, t): group for d, t, group in groups(told, [of.decoder for of in spent])}
+    found = columns(rows)
+    told = groups(found, telling(found.table), [of.decoder for of in spent])
+    plain = {(decoder, task): group for decoder, task, group in told}
     accepted_by = {(of.decoder, of.task): of for of in accepted}
     keys = [((of.decoder, of.task), of) for of in spent]
     return [_model(plain[key], accepted_by[key], of) for key, of in keys if key in accepted_by]
@@ -161,10 +162,11 @@ def joined(models: Sequence[CostModel]) -> CostModel:
     return replace(longest, blocks=tuple(sorted({b for model in models for b in model.blocks})))
 
 
-def _model(rows: Sequence[GenerationRow], accepted: Acceptance, spent: Costs) -> CostModel:
-    verify = sum(row.plain_parts["verify"] for row in rows)
-    plain = sum(row.plain_seconds for row in rows)
-    prompt = sum(row.plain_parts.get("prompt", 0.0) for row in rows)
+def _model(group: Table, accepted: Acceptance, spent: Costs) -> CostModel:
+    verify, plain, prompt = (
+        float(group[name].sum())
+        for name in ("plain_verify_part", "plain_seconds", "plain_prompt_part")
+    )
     return CostModel(
         decoder=accepted.decoder,
         task=accepted.task,

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from harness.bench.columns import Table, by_unit, columns, groups, ratios
 from harness.bench.estimate import Estimate, geometric_mean
-from harness.bench.summary import cost, groups, plain_cost, prompt_ratios, timeable
 from harness.record import PARTS, GenerationRow
 
 
@@ -50,49 +52,35 @@ class Costs:
 
 def costs(rows: Sequence[GenerationRow], decoders: Sequence[str]) -> list[Costs]:
     """Every decoder that tells its parts: task by task, then over all tasks."""
-    told = [row for row in rows if tells(row)]
-    return [_costs(decoder, task, group) for decoder, task, group in groups(told, decoders)]
+    found = columns(rows)
+    told = telling(found.table)
+    return [_costs(decoder, task, group) for decoder, task, group in groups(found, told, decoders)]
 
 
-def tells(row: GenerationRow) -> bool:
-    """Whether a row says where both arms spent their time."""
-    return bool(
-        timeable(row)
-        and row.drafted
-        and sum(row.drafted)
-        and row.plain_parts.get("verify")
-        and all(row.parts.get(part) for part in PARTS)
-    )
+def telling(table: Table) -> Table:
+    """The rows that say where both arms spent their time."""
+    told = table["timeable"] & (table["drafted"] > 0) & (table["plain_verify_part"] > 0)
+    return table.where(told & np.all([table[f"{part}_part"] > 0 for part in PARTS], 0))
 
 
-def ideal_plain_cost(row: GenerationRow) -> float:
-    """Seconds per token that the plain arm's model calls take."""
-    return sum(row.plain_parts.values()) / len(row.plain_tokens)
-
-
-def ideal_cost(row: GenerationRow) -> float:
-    """The same of the speculative arm."""
-    return sum(row.parts.values()) / len(row.tokens)
-
-
-def _costs(decoder: str, task: str, rows: Sequence[GenerationRow]) -> Costs:
-    calls = sum(len(row.plain_tokens) for row in rows)  # a token each
-    unit = sum(row.plain_parts["verify"] for row in rows) / calls
-    rounds = sum(len(row.drafted or []) for row in rows)
-    drafted = sum(sum(row.drafted or []) for row in rows)
-    seconds = {part: sum(row.parts[part] for row in rows) for part in PARTS}
-    total = sum(row.seconds for row in rows)
-    ideal = prompt_ratios(rows, ideal_plain_cost, ideal_cost)
-    measured = prompt_ratios(rows, plain_cost, cost)
-    parts = {part: spent / total for part, spent in seconds.items()}
+def _costs(decoder: str, task: str, group: Table) -> Costs:
+    calls = group["plain_tokens"].sum()  # a token each
+    unit = group["plain_verify_part"].sum() / calls
+    rounds, drafted = group["rounds"].sum(), group["drafted"].sum()
+    seconds = {part: group[f"{part}_part"].sum() for part in PARTS}
+    plain, speculative = (
+        group[f"{arm}parts"] / group[f"{arm}tokens"] for arm in ("plain_", "")
+    )  # seconds a token that the models' calls take
+    ideal = by_unit(group, plain / speculative)
+    parts = {part: float(spent / group["seconds"].sum()) for part, spent in seconds.items()}
     return Costs(
         decoder=decoder,
         task=task,
-        draft=seconds["draft"] / drafted / unit,
-        verify=seconds["verify"] / rounds / unit,
-        drafted=drafted / rounds,
-        length=sum(len(row.tokens) for row in rows) / rounds,
+        draft=float(seconds["draft"] / drafted / unit),
+        verify=float(seconds["verify"] / rounds / unit),
+        drafted=float(drafted / rounds),
+        length=float(group["tokens"].sum() / rounds),
         ideal=geometric_mean(ideal),
-        share=geometric_mean([m / i for m, i in zip(measured, ideal, strict=True)]),
+        share=geometric_mean(ratios(group) / ideal),
         parts=parts | {"other": 1 - sum(parts.values())},
     )

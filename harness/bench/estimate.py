@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999
@@ -17,6 +18,7 @@ ROUNDING = 1e-12  # values that differ by less, relatively, are the same one
 RESAMPLING_SEED = 0  # the same rows give the same interval
 
 Sample = np.ndarray[tuple[int], np.dtype[np.float64]]
+Values = Sequence[float] | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -35,19 +37,17 @@ class Estimate:
     high: float | None = None
 
 
-def geometric_mean(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+def geometric_mean(ratios: Values, confidence: float = CONFIDENCE) -> Estimate:
     """Geometric mean of positive ratios, one a prompt, and its bootstrap interval."""
     return _exponential(mean(_logs(ratios), confidence))
 
 
-def ratio_of_means(
-    above: Sequence[float], below: Sequence[float], confidence: float = CONFIDENCE
-) -> Estimate:
+def ratio_of_means(above: Values, below: Values, confidence: float = CONFIDENCE) -> Estimate:
     """Geometric mean of some ratios over that of others, which are of other prompts."""
     return _exponential(difference(_logs(above), _logs(below), confidence))
 
 
-def mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+def mean(values: Values, confidence: float = CONFIDENCE) -> Estimate:
     """Mean of figures, one a prompt, and its bootstrap interval.
 
     The bootstrap is the bias-corrected and accelerated one (Efron 1987), over prompts: they are
@@ -57,16 +57,14 @@ def mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     return _estimate([np.asarray(values, dtype=np.float64)], confidence)
 
 
-def difference(
-    values: Sequence[float], others: Sequence[float], confidence: float = CONFIDENCE
-) -> Estimate:
+def difference(values: Values, others: Values, confidence: float = CONFIDENCE) -> Estimate:
     """Mean of some figures less that of others, which are of other prompts: both are resampled."""
     samples = [np.asarray(values, dtype=np.float64), -np.asarray(others, dtype=np.float64)]
     return _estimate(samples, confidence)
 
 
-def _logs(ratios: Sequence[float]) -> list[float]:
-    return np.log(np.asarray(ratios, dtype=np.float64)).tolist()  # type: ignore[no-any-return]
+def _logs(ratios: Values) -> NDArray[np.float64]:
+    return np.log(np.asarray(ratios, dtype=np.float64))
 
 
 def _exponential(found: Estimate) -> Estimate:

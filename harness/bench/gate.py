@@ -14,12 +14,13 @@ import msgspec
 
 from harness import oracle
 from harness.bench.measure import Settings
-from harness.bench.summary import EVIDENCE, timeable
+from harness.bench.row_figures import timeable
+from harness.bench.summary import EVIDENCE
 from harness.checks.arms import CONFIDENCE_ALPHA
 from harness.checks.evidence import reason
 from harness.checks.naming import named
 from harness.checks.places import ROLE, places
-from harness.checks.reach import POWER, Reach
+from harness.checks.reach import EVERY, POWER, Reach
 from harness.contract import Request, Sampling
 from harness.models import ModelPair
 from harness.record import GenerationRow, VerdictRow
@@ -32,8 +33,11 @@ from harness.verdict import Status, Verdict
 Prompts = Mapping[tuple[str, str], tuple[int, ...]]
 """Ids of every prompt, by task and name."""
 
+Path = list[tuple[int, float]]
+"""Tokens and log10 wealth, output after output."""
+
+MOST = 200  # points of a path that a record keeps
 SMALL = 4096  # ids: of more, the power is computed from one chunk of contexts in ``EVERY``
-EVERY = 8
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class Evidence:
         self.reach = Reach(self.speculative, knows_draft)
         self.certificates = [Certificate(f, CONFIDENCE_ALPHA) for f in (LEAK, OVER_ACCEPTANCE)]
         self.outputs = 0
+        self.path: Path = [(0, 0.0)]
+        self.plain_path: Path = [(0, 0.0)]
         self._chunks = 0
         self._earlier: dict[tuple[str, str, bool], list[int]] = {}
 
@@ -94,8 +100,10 @@ class Evidence:
         """Judge both outputs of a row."""
         for rows in self._scored(row, prompt, speculate=False):
             self.plain.update(rows)
+            self.plain_path.append(_at(self.plain))
         for rows in self._scored(row, prompt, speculate=True):
             self.speculative.update(rows)
+            self.path.append(_at(self.speculative))
             leak, over_acceptance = self.certificates
             leak.update(rows)
             # In a bonus token there is no over-acceptance, so only where rounds are told.
@@ -158,9 +166,11 @@ class Evidence:
                 "tokens_that_tell": round(self.reach.effective),
                 "tokens_for_a_gross_fault": _finite(self.reach.gross),
                 "log10_wealth": decisions.speculative.log10_wealth,
+                "path": _thinned(self.path),
                 "plain_arm": {
                     "tokens": decisions.plain.tokens,
                     "log10_wealth": decisions.plain.log10_wealth,
+                    "path": _thinned(self.plain_path),
                 },
                 "log10_wealth_less_what_the_plain_arm_won": decisions.net.log10_wealth,
             },
@@ -196,6 +206,17 @@ class Evidence:
             f"drafted ones, and {math.ceil(needed)} are needed; take more --prompts, "
             "--max-new-tokens or --profile full"
         )
+
+
+def _at(process: EProcess) -> tuple[int, float]:
+    """Tokens, and log10 wealth after them."""
+    return process.tokens, round(process.log_wealth / math.log(10), 2)
+
+
+def _thinned(path: Path) -> Path:
+    """At most ``MOST`` points of it, the first and the last among them."""
+    step = max(1, math.ceil((len(path) - 1) / (MOST - 1)))
+    return [*path[:-1:step], path[-1]]
 
 
 def _finite(value: float) -> int | None:

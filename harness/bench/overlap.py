@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from harness.bench.summary import timeable
+from harness.bench.row_figures import timeable
 from harness.bench.workload import Prompt
 from harness.checks.acceptance import beta_and_gap
 from harness.contract import Completion, Decoder, Request, Sampling

@@ -24,8 +24,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.bench.summary import ALL_TASKS
-from harness.bench.tasks import WRITTEN, WorkloadError
+from harness.bench.tasks import ALL_TASKS, WRITTEN, WorkloadError
 
 PROMPTS = Path(__file__).resolve().parent.parent / "prompts"
 

@@ -11,18 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.bench.columns import columns, groups
 from harness.bench.estimate import CONFIDENCE, Estimate, geometric_mean, ratio_of_means
-from harness.bench.summary import (
-    Losslessness,
-    cost,
-    evidence_of,
-    groups,
-    judge,
-    plain_cost,
-    timeable,
-    unit,
-)
-from harness.bench.summary import ratios_by_prompt as by_prompt
+from harness.bench.row_figures import cost, plain_cost, timeable, unit
+from harness.bench.row_figures import ratios_by_prompt as by_prompt
+from harness.bench.summary import Losslessness, evidence_of, judge
 from harness.record import GenerationRow, Header, Record
 from harness.verdict import Status
 
@@ -106,42 +99,47 @@ def compare_runs(old: Record, new: Record, margin: float = MARGIN) -> list[Chang
     before, after = _groups(old), _groups(new)
     both = [key for key in after if key in before]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(both))  # Bonferroni: one alarm in twenty runs
-    return [_change(key, before[key], after[key], (old, new), margin, confidence) for key in both]
+    return [_change(key, before[key], after[key], margin, confidence) for key in both]
 
 
-def _groups(record: Record) -> dict[tuple[str, str], list[GenerationRow]]:
-    found = groups(record.generations, record.header.decoders)
-    return {(decoder, task): rows for decoder, task, rows in found}
+@dataclass(frozen=True)
+class _Group:
+    """One decoder on one task, of one run."""
+
+    rows: list[GenerationRow]
+    losslessness: Losslessness
+
+
+def _groups(record: Record) -> dict[tuple[str, str], _Group]:
+    found = columns(record.generations)
+    lossy, evidence = record.header.options.get("declared_lossy", ()), evidence_of(record.verdicts)
+    return {
+        (decoder, task): _Group(
+            found.rows_of(group), judge(group, decoder in lossy, evidence.get(decoder))
+        )
+        for decoder, task, group in groups(found, found.table, record.header.decoders)
+    }
 
 
 def _change(
     key: tuple[str, str],
-    old: Sequence[GenerationRow],
-    new: Sequence[GenerationRow],
-    records: tuple[Record, Record],
+    old: _Group,
+    new: _Group,
     margin: float,
     confidence: float,
 ) -> Change:
     decoder, task = key
-    judged = [
-        judge(
-            rows,
-            decoder in record.header.options.get("declared_lossy", ()),
-            evidence_of(record.verdicts).get(decoder),
-        )
-        for rows, record in zip((old, new), records, strict=True)
-    ]
-    before, after = _speedups(old), _speedups(new)
-    found = contrast(after, before, _same_prompts(old, new), confidence)
+    before, after = _speedups(old.rows), _speedups(new.rows)
+    found = contrast(after, before, _same_prompts(old.rows, new.rows), confidence)
     return Change(
         decoder=decoder,
         task=task,
         old=geometric_mean(list(before.values())) if before else None,
         new=geometric_mean(list(after.values())) if after else None,
         contrast=found,
-        old_losslessness=judged[0],
-        new_losslessness=judged[1],
-        outcome=_outcome(judged[0], judged[1], found, margin),
+        old_losslessness=old.losslessness,
+        new_losslessness=new.losslessness,
+        outcome=_outcome(old.losslessness, new.losslessness, found, margin),
     )
 
 

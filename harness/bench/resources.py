@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
+import numpy as np
+
+from harness.bench.columns import Table, by_unit, columns, groups
 from harness.bench.estimate import Estimate, geometric_mean
-from harness.bench.summary import groups, prompt_ratios, timeable
 from harness.record import GenerationRow
 
 
@@ -45,39 +46,31 @@ class Resources:
 
 def resources(rows: Sequence[GenerationRow], decoders: Sequence[str]) -> list[Resources]:
     """Every decoder that tells something: task by task, then over all tasks."""
-    timed = [row for row in rows if timeable(row)]
-    found = [_resources(decoder, task, group) for decoder, task, group in groups(timed, decoders)]
-    return [of for of in found if of.told]
+    found = columns(rows)
+    told = [
+        _resources(decoder, task, group, found.rows_of(group))
+        for decoder, task, group in groups(found, found.table.timed, decoders)
+    ]
+    return [of for of in told if of.told]
 
 
-def _resources(decoder: str, task: str, rows: Sequence[GenerationRow]) -> Resources:
-    def first(row: GenerationRow) -> float:
-        return row.first_seconds or 0.0
-
-    def plain_first(row: GenerationRow) -> float:
-        return row.plain_first_seconds or 0.0
-
-    streamed = [row for row in rows if first(row) and plain_first(row)]
-    ratios = prompt_ratios(streamed, plain_first, first)
+def _resources(decoder: str, task: str, group: Table, rows: Sequence[GenerationRow]) -> Resources:
+    streamed = group.where((group["first"] > 0) & (group["plain_first"] > 0))
+    plain_first, first = streamed["plain_first"], streamed["first"]
     return Resources(
         decoder=decoder,
         task=task,
-        plain_first=median(map(plain_first, streamed)) if streamed else None,
-        first=median(map(first, streamed)) if streamed else None,
-        earlier=geometric_mean(ratios) if ratios else None,
-        plain_calls=_calls(rows, lambda r: r.plain_counts, lambda r: r.plain_tokens),
-        calls=_calls(rows, lambda r: r.counts, lambda r: r.tokens),
+        plain_first=float(np.median(plain_first)) if len(streamed) else None,
+        first=float(np.median(first)) if len(streamed) else None,
+        earlier=geometric_mean(by_unit(streamed, plain_first / first)) if len(streamed) else None,
+        plain_calls=_calls((row.plain_counts, len(row.plain_tokens)) for row in rows),
+        calls=_calls((row.counts, len(row.tokens)) for row in rows),
         plain_peak=max((r.plain_peak_bytes for r in rows if r.plain_peak_bytes), default=None),
         peak=max((r.peak_bytes for r in rows if r.peak_bytes), default=None),
     )
 
 
-def _calls(
-    rows: Sequence[GenerationRow],
-    counts: Callable[[GenerationRow], dict[str, int]],
-    tokens: Callable[[GenerationRow], list[int]],
-) -> float | None:
-    told = [row for row in rows if "target_calls" in counts(row)]
-    if not told:
-        return None
-    return sum(counts(r)["target_calls"] for r in told) / sum(len(tokens(r)) for r in told)
+def _calls(told: Iterable[tuple[dict[str, int], int]]) -> float | None:
+    """Target calls a token, of pairs of counts and tokens."""
+    pairs = [(counts["target_calls"], n) for counts, n in told if "target_calls" in counts]
+    return sum(calls for calls, _ in pairs) / sum(n for _, n in pairs) if pairs else None

@@ -7,6 +7,7 @@ EXTRA = ("summarisation",)  # answers repeat the prompt, which is what prompt lo
 CONTROLS = ("repetitive", "random")  # made, not written: easy to draft, and hard
 WRITTEN = (*TASKS, *EXTRA)  # those with a file in ``harness/prompts``
 KNOWN = (*WRITTEN, *CONTROLS)
+ALL_TASKS = "all"  # of figures over every task
 DRAFTS = ("right", "mismatched", "identical")  # beside one target: ``harness.bench.drafts``
 
 

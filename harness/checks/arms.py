@@ -14,7 +14,7 @@ from harness.bench.tasks import TASKS
 from harness.bench.workload import load_workload
 from harness.checks.budget import LARGE, Budget
 from harness.checks.places import ROLE, places
-from harness.checks.reach import Reach
+from harness.checks.reach import EVERY, Reach
 from harness.checks.subject import Subject
 from harness.contract import Completion, Request, Sampling
 from harness.models import ModelPair
@@ -170,7 +170,7 @@ class TwoArms:
             scores.index_add_(0, rows.answer.cpu(), ratios[:, :fixed].clamp(min=LOWEST))
             if speculate:
                 self._certify(rows)
-                if first and number % 8 == 0:
+                if first and number % EVERY == 0:
                     self.reach.look(rows)
         if speculate:
             self.reach.count(sum(len(c.tokens) for c in completions), requests[0].draft_tokens)

@@ -10,6 +10,7 @@ from harness.stats.eprocess import EProcess
 from harness.stats.rows import Rows
 
 POWER = 0.99
+EVERY = 8  # chunks of contexts, of which one is looked at: that takes longer than to bet on them
 EFFECTS = (  # the first that the budget is enough for sets the number of tokens
     "drafts are accepted with probability min(1, 1.1 p/q)",
     "drafts are accepted with probability min(1, 1.5 p/q)",

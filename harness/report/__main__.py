@@ -82,6 +82,8 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()  # and back: what is there counts as old, and is not looked at right now
+            gc.unfreeze()
             gc.enable()
 
 
@@ -166,12 +168,28 @@ def _write(
     if left_out:
         document[0].notes.insert(0, Notes("Records left out", left_out))
     if "terminal" in options.formats:
-        print(formats.terminal(document))
-    for wanted, suffix in formats.SUFFIXES.items():
+        print(formats.terminal(document if options.verbose else [s.brief for s in document]))
+        if not options.verbose and any(section.brief != section for section in document):
+            print(f"\n{_whole(name, options)}")
+    for wanted in formats.SUFFIXES:
         if wanted in options.formats:
             page_of = (pages or {}).get(wanted)
             text = page_of() if page_of else formats.text_of(wanted, document)
-            _put(text, options.out, f"{name}.{suffix}")
+            _put(text, options.out, formats.file_name(wanted, name))
+
+
+def _whole(name: str, options: Options) -> str:
+    """Where all of a report is that a terminal was shown the main part of."""
+    from harness.report import formats
+
+    files = [
+        str(options.out / formats.file_name(wanted, name))
+        for wanted in ("markdown", "html")
+        if options.out and wanted in options.formats
+    ]
+    if files:
+        return f"The whole report: {' and '.join(files)}; --verbose prints it."
+    return "The whole report: --verbose prints it, --format html --out DIR makes a page of it."
 
 
 def _put(text: str, directory: Path | None, name: str) -> None:

@@ -14,7 +14,7 @@ from harness.pair_files import DTYPES
 
 DECODERS = ("reference", "reference-ngram", "transformers-assisted", "transformers-lookup")
 PAIR = "smollm2-135m"
-FORMATS = ("terminal", "markdown", "html", "json", "csv", "latex", "github")
+FORMATS = ("terminal", "markdown", "html", "json", "csv", "latex", "svg", "github")
 MEASURED = FORMATS[:2]  # without --format
 OUT = Path("reports") / "latest"
 THIRD_PARTY = Path("reports") / "third_party"
@@ -224,10 +224,17 @@ def parser() -> argparse.ArgumentParser:
         "--format",
         metavar="LIST",
         help="terminal (printed); markdown, html (one page with figures), json, csv (a line a "
-        "decoder and task) and latex (tables of booktabs), which are written to DIR/report.*, or "
-        "conformance.* or claims.*, and printed where nothing was measured and there is no --out; "
-        "github (the summary of a step of GitHub Actions, and marks in its log); separated by "
-        "commas (default: terminal,markdown; where nothing is measured: terminal)",
+        "decoder and task), latex (tables of booktabs) and svg (speedup by task, drawn), which are "
+        "written to DIR/report.*, or conformance.* or claims.*, or speedup.svg, and printed where "
+        "nothing was measured and there is no --out; github (the summary of a step of GitHub "
+        "Actions, and marks in its log); separated by commas (default: terminal,markdown; where "
+        "nothing is measured: terminal)",
+    )
+    output.add_argument(
+        "--verbose",
+        action="store_true",
+        help="print all that the other formats have: where the time goes, acceptance by position, "
+        "predictions, what the figures mean and what the claims were judged by",
     )
     return parser
 

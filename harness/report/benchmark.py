@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from harness.bench.comparison import Comparison, compare
 from harness.bench.costs import Costs, costs
 from harness.bench.estimate import Estimate
+from harness.bench.row_figures import verdict_of
 from harness.bench.summary import (
-    ALL_TASKS,
     EVIDENCE,
     REPEATING,
     Losslessness,
     Summary,
     evidence_of,
     summarise,
-    verdict_of,
 )
-from harness.bench.tasks import DRAFTS
-from harness.record import GenerationRow, Header, Record, VerdictRow
-from harness.report import predictions
+from harness.bench.tasks import ALL_TASKS
+from harness.record import GenerationRow, Record, VerdictRow
+from harness.report import predictions, wealth
+from harness.report.again import again
 from harness.report.charts import charts
 from harness.report.conformance import listed
 from harness.report.differences import differences
@@ -54,6 +53,7 @@ COSTS = {
 }
 NOT_TOLD = "accepted, tokens/call: a dash where the decoder does not tell its rounds"
 AGAIN = "To see these failures again"
+DETAILS = ("Near ties", "Different lengths")  # findings that are nothing to worry about
 NEAR_TIES = (
     "no faults: the token's logit is as high as the best but for four times the noise, which is "
     "how far the gap of the two best moves when a text is scored whole or in blocks"
@@ -84,12 +84,15 @@ def add(record: Record, section: Section) -> None:
         verdicts = {(of.decoder, of.task): of.losslessness for of in summaries}
         section.tables.append(_costs(found, verdicts))
         section.figures["costs"] = [*found]
-        section.notes.append(Notes("Costs", [f"{k}: {v}" for k, v in COSTS.items()]))
+        section.notes.append(Notes("Costs", [f"{k}: {v}" for k, v in COSTS.items()], detail=True))
     for title, lines in _findings(record, summaries).items():
         if lines:
-            section.notes.append(Notes(title, listed(lines), verbatim=title == AGAIN))
-    section.notes.append(Notes("Figures", _definitions(summaries, comparisons)))
+            section.notes.append(
+                Notes(title, listed(lines), title == AGAIN, detail=title in DETAILS)
+            )
+    section.notes.append(Notes("Figures", _definitions(summaries, comparisons), detail=True))
     section.charts.extend(charts(rows, header.decoders, summaries, found))
+    section.charts.extend(wealth.charts(record.verdicts, header.decoders))
     predictions.add(record, section, summaries, found)
     section.differences.extend(differences(rows, header.decoders, lossy))
 
@@ -134,7 +137,7 @@ def _costs(found: Sequence[Costs], verdicts: Mapping[tuple[str, str], Losslessne
         ]
         for of in found
     ]
-    return Table("Where the time goes", columns, rows)
+    return Table("Where the time goes", columns, rows, detail=True)
 
 
 def verdict(found: Losslessness) -> str:
@@ -208,7 +211,7 @@ def _findings(record: Record, summaries: Sequence[Summary]) -> dict[str, list[st
     failed = [s for s in summaries if s.losslessness.failed and s.task != ALL_TASKS]
     for decoder in dict.fromkeys(summary.decoder for summary in failed):
         tasks = [summary.task for summary in failed if summary.decoder == decoder]
-        findings[AGAIN].append(_again(record.header, decoder, tasks))
+        findings[AGAIN].append(again(record.header, decoder, tasks))
     if findings["Near ties"]:
         coarse = record.header.pair.dtype != "float32"
         told = [NEAR_TIES, COARSE.format(dtype=record.header.pair.dtype)] if coarse else [NEAR_TIES]
@@ -226,37 +229,6 @@ def _sampled(row: VerdictRow) -> str:
     likely = f"; likely fault: {found.likely_fault}" if found.likely_fault else ""
     ruled_out = f"; ruled out: {found.ruled_out}" if found.ruled_out else ""
     return f"{row.decoder}, {found.status.value}: {found.message}{likely}{ruled_out}"
-
-
-def _again(header: Header, decoder: str, tasks: Sequence[str]) -> str:
-    """The command that measures one decoder on some tasks as this record was."""
-    told = header.options
-    options = {
-        "--decoder": decoder,
-        "--tasks": ",".join(tasks),
-        "--pair": None if told.get("target") else header.pair.name,
-        "--target": told.get("target"),
-        "--draft": told.get("draft"),
-        "--profile": told.get("profile"),
-        "--prompts": told.get("prompts"),
-        "--max-new-tokens": told.get("max_new_tokens"),
-        "--draft-tokens": told.get("draft_tokens"),
-        "--temperature": told.get("temperature") or None,
-        "--batch-size": told["batch_size"] if told.get("batch_size", 1) > 1 else None,
-        "--prompt-tokens": told.get("prompt_tokens"),
-        "--draft-choice": told["draft_choice"]
-        if told.get("draft_choice", "") in DRAFTS[1:]
-        else None,
-        "--device": header.pair.device,
-        "--dtype": header.pair.dtype,
-        "--seed": header.seed,
-    }
-    words = [word for name, value in options.items() if value is not None for word in (name, value)]
-    for file in told.get("prompts_files", ()):
-        words += ["--prompts-file", file["name"]]
-    for name, value in told.get("decoder_options", {}).items():
-        words += ["--decoder-option", f"{name}={value}"]
-    return shlex.join(["python", "-m", "harness.report", *map(str, words)])
 
 
 def _grouped(rows: Sequence[GenerationRow]) -> list[str]:

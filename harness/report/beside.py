@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.bench.columns import columns, groups
 from harness.bench.estimate import Estimate
 from harness.bench.honesty import doubts
 from harness.bench.resources import Resources, resources
 from harness.bench.stability import unsteady
-from harness.bench.summary import evidence_of, groups, judge
+from harness.bench.summary import evidence_of, judge
 from harness.record import Record
 from harness.report.conformance import listed
 from harness.report.document import Cell, Notes, Section, Struck, Table
@@ -32,15 +33,16 @@ def add(record: Record, section: Section) -> None:
     """Add what was measured beside the speedups."""
     rows, header = record.generations, record.header
     if found := resources(rows, header.decoders):
+        all_of = columns(rows)
         lossy, evidence = header.options.get("declared_lossy", ()), evidence_of(record.verdicts)
         objections = {
             (decoder, task): judge(group, decoder in lossy, evidence.get(decoder)).objection
-            for decoder, task, group in groups(rows, header.decoders)
+            for decoder, task, group in groups(all_of, all_of.table, header.decoders)
         }
         section.tables.append(_table(found, objections))
-        section.notes.append(Notes("First token and calls", _meanings(found)))
+        section.notes.append(Notes("First token and calls", _meanings(found), detail=True))
     if memory := header.options.get("memory"):
-        section.notes.append(Notes("Memory", _memory(memory, header.pair.device)))
+        section.notes.append(Notes("Memory", _memory(memory, header.pair.device), detail=True))
 
 
 def add_doubts(record: Record, section: Section) -> None:
@@ -68,7 +70,7 @@ def _table(found: Sequence[Resources], objections: Mapping[tuple[str, str], str]
         columns.append("peak memory")
         for row, of in zip(rows, found, strict=True):
             row.append(_arms(_size(of.plain_peak), _size(of.peak)))
-    return Table("First token, target calls and memory", columns, rows)
+    return Table("First token, target calls and memory", columns, rows, detail=True)
 
 
 def _meanings(found: Sequence[Resources]) -> list[str]:

@@ -9,8 +9,10 @@ from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
 
+from harness.bench.columns import columns
 from harness.bench.costs import Costs
-from harness.bench.summary import ALL_TASKS, Summary, timeable
+from harness.bench.summary import Summary
+from harness.bench.tasks import ALL_TASKS
 from harness.record import GenerationRow
 from harness.report.document import Chart
 from harness.report.svg import GROUND, INK, QUIET, SERIES, drawn, shown
@@ -19,6 +21,7 @@ WIDTH = 5.4  # inches: on a telephone the text is still large enough to read
 LINE = 0.21  # inches that a line of a legend or a row of points takes
 MARKERS = "osD^vPX*"  # one more than there are colours: together they tell many decoders apart
 MOST_ACCEPTED = 16  # a round that accepted more is counted with those of so many
+SPEEDUP_TITLE = "Speedup by task"
 HOLLOW = "Hollow: not lossless, so that the speedup is no result."
 SPEEDUPS = (
     "Geometric mean over prompts with its 95% interval, as in the table; right of the line "
@@ -75,15 +78,17 @@ def charts(
     labels = [_label(decoder, speedups) for decoder in decoders]
     looks = dict(zip(decoders, map(Look, cycle(SERIES), cycle(MARKERS), labels), strict=True))
     predictions = _predictions(found, summaries)
-    telling = [decoder for decoder in decoders if any(_rounds(rows, decoder))]
+    of = columns(rows)
+    accepted = {name: of.rounds.of(of.of_decoder(name).timed).histogram for name in decoders}
+    telling = {name: Counter(counts) for name, counts in accepted.items() if counts}
     charts = []
     if speedups:
         lines = len(_distinct(speedups, 0)) + len(speedups) + len(_distinct(speedups, 1))
         draw = partial(_draw_speedups, speedups=speedups, looks=looks)
         words = [SPEEDUPS, *_hollow(speedups)]
-        charts.append(chart("Speedup by task", words, draw, 0.8 + LINE * lines))
+        charts.append(chart(SPEEDUP_TITLE, words, draw, 0.8 + LINE * lines))
     if telling:
-        draw = partial(_draw_accepted, rows=rows, decoders=telling, looks=looks)
+        draw = partial(_draw_accepted, counts=telling, looks=looks)
         height = 0.7 + 0.95 * len(telling)
         charts.append(chart("Accepted drafts of a round", [ACCEPTED], draw, height))
     if predictions:
@@ -141,15 +146,6 @@ def _predictions(found: Iterable[Costs], summaries: Iterable[Summary]) -> list[P
     return [p for p in points if math.isfinite(p.predicted) and math.isfinite(p.measured)]
 
 
-def _rounds(rows: Iterable[GenerationRow], decoder: str) -> Iterable[list[int]]:
-    """Accepted tokens of the rounds behind ``tokens/call``, output by output."""
-    return (
-        row.accepted or []
-        for row in rows
-        if row.decoder == decoder and row.drafted and timeable(row)
-    )
-
-
 def _draw_speedups(figure: Any, speedups: Sequence[Speedup], looks: Mapping[str, Look]) -> None:
     axes = figure.subplots()
     axes.axvline(1, color=INK, linewidth=1)
@@ -197,15 +193,12 @@ def _handle(look: Look, good: bool) -> Any:
 
 
 def _draw_accepted(
-    figure: Any, rows: Sequence[GenerationRow], decoders: Sequence[str], looks: Mapping[str, Look]
+    figure: Any, counts: Mapping[str, Counter[int]], looks: Mapping[str, Look]
 ) -> None:
-    counts: dict[str, Counter[int]] = {decoder: Counter() for decoder in decoders}
-    for decoder, count in counts.items():
-        for rounds in _rounds(rows, decoder):
-            count.update(rounds)
+    """Rounds by how many drafts they accepted: those behind ``tokens/call``, by decoder."""
     longest = max(max(count) for count in counts.values())
     most = min(longest, MOST_ACCEPTED)
-    panels = figure.subplots(len(decoders), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    panels = figure.subplots(len(counts), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (decoder, count) in zip(panels, counts.items(), strict=True):
         shares = [count[length] / count.total() for length in range(most)]
         axes.bar(range(most + 1), [*shares, 1 - sum(shares)], 0.72, color=looks[decoder].colour)

@@ -14,17 +14,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 
+from harness.bench.columns import columns
 from harness.bench.estimate import CONFIDENCE, Estimate
+from harness.bench.row_figures import cost, plain_cost, ratios_by_prompt, unit
 from harness.bench.summary import (
     EVIDENCE,
     Losslessness,
-    cost,
     evidence_of,
     judge,
-    plain_cost,
-    ratios_by_prompt,
-    timeable,
-    unit,
 )
 from harness.record import GenerationRow, Header, Record, VerdictRow
 from harness.report.benchmark import FEW_PROMPTS
@@ -156,17 +153,16 @@ def evidence(records: Sequence[Record]) -> Evidence:
     follows = {row.decoder for row in of_law[0]}
     runs, outputs = [], []
     for record in records:
-        rows: dict[str, list[GenerationRow]] = {}
-        for row in record.generations:
-            rows.setdefault(row.decoder, []).append(row)
-        for decoder, group in rows.items():
+        rows = columns(record.generations)
+        for decoder in rows.decoders:
             if decoder in record.header.options.get("declared_lossy", ()):
                 continue
+            group = rows.of_decoder(decoder)
             found = judge(group, evidence=evidence_of(record.verdicts).get(decoder))
             outputs.append(Outputs(decoder, record.header, found))
             sampled = found.status is Status.INCONCLUSIVE and decoder in follows
             if (found.status is Status.PASS or sampled) and decoder not in wrong:
-                timed = [row for row in group if timeable(row)]
+                timed = rows.rows_of(group.timed)
                 runs.append(Run(decoder, record.header, timed))
     return Evidence(runs, outputs, verdicts, [record.header for record in records])
 

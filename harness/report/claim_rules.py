@@ -7,7 +7,7 @@ from itertools import combinations
 
 from harness.bench.estimate import Estimate, difference, geometric_mean, mean
 from harness.bench.regression import contrast
-from harness.bench.summary import cost, plain_cost, ratios_by_prompt
+from harness.bench.row_figures import cost, plain_cost, ratios_by_prompt
 from harness.report.benchmark import FEW_PROMPTS
 from harness.report.claim_evidence import (
     NOTHING,

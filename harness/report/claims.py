@@ -158,7 +158,7 @@ def add(record: Record, section: Section) -> None:
     judged = judge(evidence([record]))
     if told := [(claim, found) for claim, found in judged if found.outcome in DECIDED]:
         told = [(c, found) for c, found in judged if found.outcome is not Outcome.NOT_MEASURED]
-        _fill(section, told)
+        _fill(section, told, detail=True)
         more = len(judged) - len(told)
         if more:
             line = f"not measured here: {more} more, which --claims lists"
@@ -192,7 +192,7 @@ def decided(found: Section) -> bool:
     return any(judged.outcome in words for judged in found.figures["claims"])
 
 
-def _fill(found: Section, judged: Sequence[tuple[Claim, Judgement]]) -> None:
+def _fill(found: Section, judged: Sequence[tuple[Claim, Judgement]], detail: bool = False) -> None:
     rows: list[list[Cell]] = [[claim.words, of.outcome.value] for claim, of in judged]
     found.tables.append(Table("Claims, and what they come to here", ["claim", "here"], rows))
     lines = [
@@ -200,7 +200,7 @@ def _fill(found: Section, judged: Sequence[tuple[Claim, Judgement]]) -> None:
         for claim, of in judged
         if of.figures
     ]
-    found.notes.append(Notes("What the claims were judged by", [*lines, *HOW]))
+    found.notes.append(Notes("What the claims were judged by", [*lines, *HOW], detail=detail))
     found.figures["claims"] = [
         Judged(claim.id, claim.words, of.outcome.value, of.figures, claim.decided_by)
         for claim, of in judged

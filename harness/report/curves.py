@@ -150,6 +150,12 @@ def _numbers(values: Sequence[str]) -> list[float] | None:
         return None
 
 
+def in_order(values: Sequence[str]) -> list[str]:
+    """Numbers by size, as their axis has them: files come in the order of their names."""
+    numbers = _numbers(values)
+    return list(values) if numbers is None else sorted(values, key=float)
+
+
 def _draw_points(
     axes: Any,
     points: Sequence[Point],

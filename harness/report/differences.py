@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from harness.bench.summary import verdict_of
+from harness.bench.row_figures import verdict_of
 from harness.record import GenerationRow
 from harness.report.document import Difference, Differences
 from harness.verdict import Status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -20,20 +20,25 @@ Cell = str | Struck
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table; every row has a cell a column."""
+    """A titled table; every row has a cell a column. ``detail``: as of ``Notes``."""
 
     title: str
     columns: list[str]
     rows: list[list[Cell]]
+    detail: bool = False
 
 
 @dataclass(frozen=True)
 class Notes:
-    """A titled list of sentences, or of commands to paste (``verbatim``)."""
+    """A titled list of sentences, or of commands to paste (``verbatim``).
+
+    ``detail`` is what a terminal shows only if it is asked to.
+    """
 
     title: str
     lines: list[str]
     verbatim: bool = False
+    detail: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,3 +108,12 @@ class Section:
     charts: list[Chart] = field(default_factory=list)
     differences: list[Differences] = field(default_factory=list)
     figures: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def brief(self) -> Section:
+        """The same without what is ``detail``."""
+        return replace(
+            self,
+            tables=[table for table in self.tables if not table.detail],
+            notes=[notes for notes in self.notes if not notes.detail],
+        )

@@ -15,7 +15,14 @@ from tabulate import tabulate
 from harness.report.document import Cell, Notes, Section, Struck, Table
 
 SUFFIXES = {"markdown": "md", "html": "html", "json": "json", "csv": "csv", "latex": "tex"}
+SUFFIXES |= {"svg": "svg"}
+NAMES = {"svg": "speedup"}  # of files that do not hold the whole report
 WIDTH = 100  # of a terminal's prose; tables are as wide as they are
+
+
+def file_name(wanted: str, name: str) -> str:
+    """Of the file that a report called ``name`` is written to."""
+    return f"{NAMES.get(wanted, name)}.{SUFFIXES[wanted]}"
 
 
 def text_of(name: str, sections: Sequence[Section]) -> str:
@@ -26,6 +33,10 @@ def text_of(name: str, sections: Sequence[Section]) -> str:
         from harness.report.report_page import html  # takes jinja2 and matplotlib
 
         return html(sections)
+    if name == "svg":
+        from harness.report.plot import svg_text
+
+        return svg_text(sections)
     if name == "latex":
         from harness.report.latex import latex
 

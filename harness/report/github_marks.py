@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.bench.regression import REGRESSIONS
-from harness.bench.summary import verdict_of
+from harness.bench.row_figures import verdict_of
 from harness.record import Record
 from harness.report.document import Section
 from harness.report.github import MARKED, mark

@@ -53,6 +53,7 @@ class Options:
     compare: Path | None
     margin: float
     formats: tuple[str, ...]
+    verbose: bool = False
 
     @property
     def size(self) -> Profile:
@@ -75,7 +76,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     known = parser()
     given = known.parse_args(arguments)
     renders_too = {"records", "conformance", "claims", "compare", "regression"}
-    renders_too |= {"advise", "out", "format"}
+    renders_too |= {"advise", "out", "format", "verbose"}
     measuring = [
         n for n, v in vars(given).items() if v != known.get_default(n) and n not in renders_too
     ]
@@ -105,6 +106,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     if not 0 <= given.temperature < math.inf:
         raise BadInput(f"--temperature is {given.temperature}: it must be 0 (greedy) or above")
     formats = _choices("--format", given.format, FORMATS) if given.format else ()
+    if "svg" in formats and rendering in ("--claims", "--conformance"):
+        raise BadInput(f"--format svg draws speedups, which {rendering} has none of: use --from")
     records = given.records or given.conformance or given.claims or ()
     if given.conformance is not None and not records:
         records = sorted(THIRD_PARTY.glob("*.jsonl"))
@@ -140,6 +143,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         compare=given.compare,
         margin=MARGIN if given.regression is None else given.regression,
         formats=formats or (("terminal",) if only_renders else MEASURED),
+        verbose=given.verbose,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.bench.columns import columns
 from harness.bench.summary import evidence_of, judge
 from harness.record import Record
 from harness.verdict import Status
@@ -16,10 +17,11 @@ def statuses(record: Record) -> dict[str, list[Status]]:
         if not verdict.expected_failure:
             found.setdefault(verdict.decoder, []).append(verdict.verdict.status)
     evidence = evidence_of(record.verdicts)
-    for name in dict.fromkeys(row.decoder for row in record.generations):
-        rows = [row for row in record.generations if row.decoder == name]
+    rows = columns(record.generations)
+    for name in rows.decoders:
+        group = rows.of_decoder(name)
         lossy = name in record.header.options.get("declared_lossy", ())
-        found.setdefault(name, []).append(judge(rows, lossy, evidence.get(name)).status)
+        found.setdefault(name, []).append(judge(group, lossy, evidence.get(name)).status)
     return found
 
 

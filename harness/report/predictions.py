@@ -52,15 +52,17 @@ def add(
         section.tables.append(_by_position(accepted))
         section.tables.append(_in_a_row(accepted))
         theory = any(p.theory is not None for of in accepted for p in of.positions)
-        words = ACCEPTANCE | (THEORY if theory else {})
-        section.notes.append(Notes("Acceptance", [f"{k}: {v}" for k, v in words.items()]))
+        meanings = ACCEPTANCE | (THEORY if theory else {})
+        words = [f"{k}: {v}" for k, v in meanings.items()]
+        section.notes.append(Notes("Acceptance", words, detail=True))
     k = measured_k(header)
     if k and (models := cost_models(rows, accepted, spent)):
         by_group = {(of.decoder, of.task): of for of in summaries}
         between = {(of.decoder, of.task): of.parts["other"] for of in spent}
         section.tables.append(_predictions(models, k, by_group, between))
         section.tables.append(_by_k(models, by_group))
-        section.notes.append(Notes("Predictions", [f"{k}: {v}" for k, v in PREDICTIONS.items()]))
+        words = [f"{k}: {v}" for k, v in PREDICTIONS.items()]
+        section.notes.append(Notes("Predictions", words, detail=True))
         section.charts.append(predicted(models, k, by_group, header.decoders))
 
 
@@ -91,7 +93,7 @@ def _table(title: str, found: Sequence[Acceptance], cells: Sequence[Sequence[str
         [of.task, of.decoder, str(of.rounds), *(*own, *["-"] * places)[:places]]
         for of, own in zip(found, cells, strict=True)
     ]
-    return Table(title, columns, rows)
+    return Table(title, columns, rows, detail=True)
 
 
 def _rate(rate: Estimate) -> str:
@@ -127,7 +129,7 @@ def _predictions(
                 times(model.ceiling),
             ]
         )
-    return Table("Predicted and measured", columns, rows)
+    return Table("Predicted and measured", columns, rows, detail=True)
 
 
 def _by_k(models: Sequence[CostModel], summaries: Mapping[tuple[str, str], Summary]) -> Table:
@@ -137,7 +139,7 @@ def _by_k(models: Sequence[CostModel], summaries: Mapping[tuple[str, str], Summa
         objection = summaries[model.decoder, model.task].losslessness.objection
         speedups = [_times(model.speedup(k), objection, _star(model, k)) for k in ks]
         rows.append([model.task, model.decoder, *speedups])
-    return Table("Predicted speedup by K", ["task", "decoder", *map(str, ks)], rows)
+    return Table("Predicted speedup by K", ["task", "decoder", *map(str, ks)], rows, detail=True)
 
 
 def _star(model: CostModel, k: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from harness.bench.summary import ALL_TASKS
+from harness.bench.tasks import ALL_TASKS
 from harness.report.document import Chart, Section
 from harness.report.templating import environment
 

@@ -10,7 +10,7 @@ from harness.bench.costs import costs
 from harness.bench.summary import Summary, evidence_of, summarise
 from harness.record import Record, VerdictRow
 from harness.report.benchmark import figure, verdict
-from harness.report.curves import Point, swept
+from harness.report.curves import Point, in_order, swept
 from harness.report.document import Cell, Notes, Section, Table
 from harness.report.predictions import measured_k
 from harness.report.render import facts
@@ -47,7 +47,8 @@ def sections(records: Sequence[Record]) -> list[Section]:
 
 
 def _section(axis: str, records: Sequence[Record]) -> Section:
-    values = {str(record.header.options[MARK]["value"]): record for record in records}
+    by_value = {str(record.header.options[MARK]["value"]): record for record in records}
+    values = {value: by_value[value] for value in in_order(list(by_value))}
     decoders = list(dict.fromkeys(name for r in records for name in r.header.decoders))
     summaries = {value: _summaries(record) for value, record in values.items()}
     models = _longest(records) if axis == DRAFT_TOKENS else []
