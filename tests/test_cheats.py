@@ -48,9 +48,8 @@ def test_one_that_is_right_up_to_a_length_is_wrong_in_longer_outputs() -> None:
     right = greedy.identity(Subject(decoder, load("tiny"), "x"), BUDGET)
     assert right.passed  # of 16 tokens each, and so it says
     rows = timed(lambda pair: cheats.right_when_short(pair, most=20))
-    assert (
-        judge(columns(rows).table).status is Status.FAIL
-    )  # the outputs that are timed are judged themselves
+    # The outputs that are timed are judged themselves.
+    assert judge(columns(rows).table).status is Status.FAIL
 
 
 def test_both_arms_wrong_alike_are_not_lossless() -> None:
