@@ -40,7 +40,7 @@ def test_committed_records_hold_to_it_and_are_read_whole() -> None:
 
 def test_a_fresh_record_of_the_report_holds_to_it(tmp_path: Path) -> None:
     words = ["--pair", "tiny", "--tasks", "chat", "--prompts", "1", "--max-new-tokens", "8"]
-    words += ["--decoder", "reference", "--decoder", "tests.test_report:without_plain"]
+    words += ["--decoder", "reference", "--decoder", "tests.changed_decoders:without_plain"]
     assert main([*words, "--temperature", "1", "--out", str(tmp_path)]) == 3
     path = tmp_path / "record.jsonl"
     assert wrong(path) == []
