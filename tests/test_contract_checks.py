@@ -13,7 +13,8 @@ from decoders import ALL, Wrong, asked
 from harness.adapters import load_decoder
 from harness.checks import contract
 from harness.checks.budget import Budget
-from harness.checks.subject import Subject, disordered
+from harness.checks.form import disordered
+from harness.checks.subject import Subject
 from harness.contract import Completion, Decoder, Request, Round
 from harness.models import load_pair
 from harness.verdict import FaultClass, Status, Verdict

@@ -16,7 +16,8 @@ from decoders import Wrong, answered
 
 from harness.checks import greedy, smoke, stopping
 from harness.checks.budget import Budget
-from harness.checks.subject import Subject, malformed, wrong_logprobs
+from harness.checks.form import malformed, wrong_logprobs
+from harness.checks.subject import Subject
 from harness.contract import Completion, Request, Round
 from harness.models import load_pair
 from harness.verdict import Status, Verdict

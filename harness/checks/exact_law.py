@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.checks.budget import Budget
+from harness.checks.form import malformed
 from harness.checks.greedy import wrong_end
-from harness.checks.subject import Subject, check, malformed
+from harness.checks.subject import Subject, check
 from harness.contract import Completion, Request
 from harness.verdict import FaultClass, Status, Verdict
 from reference_impl.autoregressive import Laws, finished
