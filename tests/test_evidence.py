@@ -63,6 +63,21 @@ def test_the_reference_passes_and_says_what_it_ruled_out(pair: str, setting: str
     assert "its own log probabilities are believed" in verdict.evidence["slack"]
 
 
+@pytest.mark.parametrize("setting", [FIRST, FILTERED])
+def test_what_is_gross_where_the_draft_is_not_known(
+    setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """512 tokens of a large target: enough to show that a decoder is greedy."""
+    monkeypatch.setattr(arms, "LARGE", 1)
+    decoder = without(engine(load("tiny")), "model_draft", "logprobs")
+    verdict = judge(decoder, "tiny", setting, dataclasses.replace(BUDGET, large_tokens=512))
+    assert verdict.status is Status.PASS
+    assert isinstance(verdict.evidence["tokens"], int)
+    assert verdict.evidence["tokens"] <= 1024
+    assert "of the tokens is the likeliest one" in verdict.ruled_out
+    assert "from the draft" not in verdict.ruled_out
+
+
 @pytest.mark.parametrize("name", CONTROLS)
 @pytest.mark.parametrize("setting", [FIRST, FILTERED])
 def test_decoders_reported_as_wrong_that_are_exact_pass(name: str, setting: str) -> None:

@@ -20,6 +20,7 @@ EFFECTS_OF_ANY_DRAFT = (
     "a share of 0.3 of the tokens is the likeliest one instead of a draw",
 )
 GROSS = "a share of 0.9 of the tokens comes from the draft, unverified"
+GROSS_OF_ANY_DRAFT = "a share of 0.97 of the tokens is the likeliest one instead of a draw"
 
 
 class Reach:
@@ -86,7 +87,7 @@ class Reach:
         """
         gross = self._needed(GROSS)
         if not self.knows_draft or gross == math.inf:
-            gross = self._needed(EFFECTS_OF_ANY_DRAFT[-1])
+            gross = self._needed(GROSS_OF_ANY_DRAFT)
         return gross
 
     @property
