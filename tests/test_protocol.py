@@ -94,19 +94,22 @@ def test_schema_and_harness_take_the_same_answers(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"type": "ready", "id": 0, "protocol": 1}', "no capabilities"),
-        ('{"type": "piece", "id": "3", "tokens": []}', "'3' is no integer"),
-        ('{"type": "piece", "tokens": []}', "no id"),
-        ('{"type": "piece", "id": 3, "tokens": [1.5]}', "1.5 is no integer"),
-        ('{"type": "error", "id": 3, "message": "m", "reason": "bad"}', "'bad' is none of"),
-        ('{"type": "answer", "id": 3}', "'answer' is none of"),
-        ('{"type": "completions", "id": 1, "completions": [{"tokens": [1]}]}', "no finish_reason"),
+        ('{"type": "ready", "id": 0, "protocol": 1}', "'capabilities' is a required property"),
+        ('{"type": "piece", "id": "3", "tokens": []}', "'3' is not of type 'integer'"),
+        ('{"type": "piece", "tokens": []}', "'id' is a required property"),
+        ('{"type": "piece", "id": 3, "tokens": [1.5]}', "1.5 is not of type 'integer'"),
+        ('{"type": "error", "id": 3, "message": "m", "reason": "bad"}', "'bad' is not one of"),
+        ('{"type": "answer", "id": 3}', "'answer' is not one of"),
+        (
+            '{"type": "completions", "id": 1, "completions": [{"tokens": [1]}]}',
+            "'finish_reason' is a required property",
+        ),
         (
             '{"type": "completions", "id": 1, "completions": [{"tokens": [1], "finish_reason": '
             '"eos", "logprobs": [null]}]}',
-            "None is no",
+            "[None] is not valid under any",
         ),
-        ("[]", "[] is no object"),
+        ("[]", "[] is not of type 'object'"),
     ],
 )
 def test_schema_and_harness_refuse_the_same_answers(line: str, problem: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from json_schema import problems
 
+from harness import record_schema
 from harness.record import GenerationRow, read
 from harness.record_schema import FILE, text
 from harness.report.__main__ import main
@@ -20,11 +21,7 @@ COMMITTED = sorted(path for place in PLACES for path in ROOT.glob(place))
 
 
 def wrong(path: Path) -> list[str]:
-    return [
-        f"{path}, line {number}: {problem}"
-        for number, line in enumerate(path.read_bytes().splitlines(), 1)
-        for problem in problems(json.loads(line), SCHEMA)
-    ]
+    return record_schema.wrong(path.read_bytes().splitlines())
 
 
 def test_the_file_is_what_the_command_prints() -> None:
@@ -54,10 +51,10 @@ def test_a_fresh_record_of_the_report_holds_to_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"kind": "verdikt"}, "'verdikt' is none of"),
-        ({"decoder": 3}, "$.decoder: 3 is no string"),
-        ({"tokens": [1, "2"]}, "$.tokens[1]: '2' is no integer"),
-        ({"seconds": None}, "$.seconds: None is no number"),
+        ({"kind": "verdikt"}, "'verdikt' is not one of"),
+        ({"decoder": 3}, "$.decoder: 3 is not of type 'string'"),
+        ({"tokens": [1, "2"]}, "$.tokens[1]: '2' is not of type 'integer'"),
+        ({"seconds": None}, "$.seconds: None is not of type 'number'"),
     ],
 )
 def test_what_no_reader_takes_is_wrong_by_it(change: dict[str, object], problem: str) -> None:
@@ -79,3 +76,26 @@ def test_what_no_reader_takes_is_wrong_by_it(change: dict[str, object], problem:
         problem in found
         for found in problems(made | change, SCHEMA, SCHEMA["$defs"]["GenerationRow"])
     )
+
+
+def test_as_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert record_schema.main([]) == 0
+    assert capsys.readouterr().out == text()
+    assert record_schema.main(["--check", *map(str, COMMITTED[:2])]) == 0
+    assert "all as the schema says" in capsys.readouterr().out
+    path = tmp_path / "record.jsonl"
+    path.write_bytes(COMMITTED[0].read_bytes() + b'{"kind": "footer"}\n{\n')
+    assert record_schema.main(["--check", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert "is not valid under any of the given schemas" in said
+    assert "not JSON" in said
+    assert record_schema.main(["--check", str(tmp_path / "none.jsonl")]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_without_the_library_the_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert record_schema.main(["--check", str(COMMITTED[0])]) == 2
+    assert "pip install jsonschema" in capsys.readouterr().err
