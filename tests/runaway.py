@@ -24,7 +24,8 @@ from harness.models import ModelPair
 
 def far_away(directory: str) -> None:
     """A process in a session of its own, whose parent is gone."""
-    line = f"setsid sleep 600 & echo $! > {directory}/waiting; ps -o pid= -C sleep >/dev/null"
+    gone = "until ps -o comm= -p $! | grep -q sleep; do :; done"
+    line = f"setsid sleep 600 & echo $! > {directory}/waiting; {gone}"
     subprocess.run(["sh", "-c", line], check=True)
 
 
