@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 import shlex
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -69,6 +71,12 @@ def provenance() -> dict[str, object]:
         "machine": machine(),
         "versions": versions(),
     }
+
+
+def write_json(path: Path, told: Mapping[str, object]) -> None:
+    """Write figures and where they came from, for people as for programs."""
+    text = json.dumps({**provenance(), **told}, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def check_writable(option: str, path: Path) -> None:

@@ -18,6 +18,7 @@ from harness.provenance import machine as machine
 from harness.provenance import now as now
 from harness.provenance import provenance as provenance
 from harness.provenance import versions as versions
+from harness.provenance import write_json as write_json
 from harness.verdict import Verdict
 
 SCHEMA: Final = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -43,3 +45,11 @@ def test_tables_that_were_not_asked_for_are_left_out(capsys: pytest.CaptureFixtu
 def test_figures_are_plain_json() -> None:
     found = scale.Scale(found=[scale.Found(alpha=1e-4, after=[None])])
     assert msgspec.json.decode(msgspec.json.encode(found), type=scale.Scale) == found
+
+
+def test_where_nothing_can_be_written_it_says_so_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert scale.main(["--json", str(tmp_path / "file" / "scale.json")]) == 2
+    assert "cannot write --json" in capsys.readouterr().err

@@ -9,7 +9,6 @@ a second.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
@@ -277,8 +276,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = kills(given.kills, given.seed, Path(directory))
     print(render(found))
     if given.json:
-        told = {**record.provenance(), "seed": given.seed, "kills": [asdict(k) for k in found]}
-        given.json.write_text(json.dumps(told, indent=1) + "\n")
+        told = {"seed": given.seed, "kills": [asdict(kill) for kill in found]}
+        record.write_json(given.json, told)
     return int(not all(kill.fine for kill in found))
 
 

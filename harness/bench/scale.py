@@ -22,7 +22,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from harness import record
-from harness.command_line import Parser
+from harness.command_line import Parser, refuse
 from harness.stats import on_engine
 from reference_impl.engine import SpeculativeEngine
 
@@ -85,17 +85,13 @@ class Scale(msgspec.Struct, kw_only=True):
     workers: list[Workers] = []
 
 
-class Right(SpeculativeEngine):
-    """The engine as it is."""
-
-
 class Generous(on_engine.OverAccept):
     """The fault."""
 
     factor = FACTOR
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write what was measured."""
     parser = Parser("python -m harness.bench.scale", __doc__)
     add = parser.add_argument
@@ -107,7 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.cost_of:
         sys.stdout.buffer.write(msgspec.json.encode(cost(given.cost_of)) + b"\n")
-        return
+        return 0
+    if given.json:
+        try:
+            record.check_writable("--json", given.json)  # before it takes minutes
+        except ValueError as error:
+            return refuse(error)
     parts, found = given.only or PARTS, Scale()
     if "tokens" in parts:
         found.costs = [_in_fresh_process(n) for n in tqdm(given.tokens, "tokens", disable=None)]
@@ -119,15 +120,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found.workers.append(measure())
     print(render(found))
     if given.json:
-        provenance = record.provenance() | msgspec.to_builtins(found)
-        given.json.write_bytes(msgspec.json.format(msgspec.json.encode(provenance)) + b"\n")
+        record.write_json(given.json, msgspec.to_builtins(found))
+    return 0
 
 
 def cost(tokens: int) -> Cost:
     """What so many tokens of the reference take in this process."""
-    on_engine.detect(1e-4, TOKENS[0], Right)  # loads what is loaded once
+    on_engine.detect(1e-4, TOKENS[0], SpeculativeEngine)  # loads what is loaded once
     before = _memory()
-    done = on_engine.detect(1e-4, tokens, Right, seed=TOKENS[0])
+    done = on_engine.detect(1e-4, tokens, SpeculativeEngine, seed=TOKENS[0])
     return Cost(
         tokens=done.tokens,
         generations=done.tokens // on_engine.NEW_TOKENS,
@@ -230,4 +231,4 @@ def _middle(after: Sequence[int | None]) -> tuple[str, str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

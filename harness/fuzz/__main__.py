@@ -6,7 +6,6 @@ finding, and so is an example that takes longer than a reader may.
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import sys
@@ -152,8 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report(outcomes, options.seed))
     if options.json:
         told = {"seed": options.seed, "targets": [asdict(outcome) for outcome in outcomes]}
-        text = json.dumps({**record.provenance(), **told}, indent=1)
-        options.json.write_text(text + "\n", encoding="utf-8")
+        record.write_json(options.json, told)
     return 1 if any(outcome.findings for outcome in outcomes) else 0
 
 

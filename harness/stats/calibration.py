@@ -10,7 +10,6 @@ at their level, bets below it.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 import zlib
@@ -171,13 +170,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = measure(jobs, options.jobs)
     print(report(found))
     if options.json:
-        options.json.write_text(json.dumps(_json(found, options.seed), indent=1) + "\n")
+        record.write_json(options.json, _json(found, options.seed))
     return 1 if any(f.too_many for f in found) else 0
 
 
 def _json(found: Sequence[Calibration], seed: int) -> dict[str, object]:
     return {
-        **record.provenance(),
         "seed": seed,
         "confidence": CONFIDENCE,
         "statistics": [asdict(f) for f in found],

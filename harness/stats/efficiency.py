@@ -12,7 +12,6 @@ fixed-sample test can claim, and still far behind.
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import sys
@@ -191,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(engine)
     if options.json:
         content = _json(found, options.seeds, options.alpha) | {"on_engine": asdict(engine)}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
+        record.write_json(options.json, content)
     return 1 if any(f.problems() for f in found) or not engine.found_after else 0
 
 
@@ -218,7 +217,6 @@ def report(found: Sequence[Efficiency], seeds: int, alpha: float) -> str:
 
 def _json(found: Sequence[Efficiency], seeds: int, alpha: float) -> dict[str, object]:
     return {
-        **record.provenance(),
         "seeds": seeds,
         "alpha": alpha,
         "faults": [asdict(f) for f in found],
