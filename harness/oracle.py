@@ -6,6 +6,7 @@ one, ``joint_law`` those of every output that there can be.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,11 +23,11 @@ from harness.scoring import Answer as Answer
 from harness.scoring import Forced
 from harness.scoring import score as score
 from reference_impl import sampling
-from reference_impl.cache import cache_argument
+from reference_impl.cache import cache_argument, fit_vocabulary
 from reference_impl.recurrent import cached_model, is_recurrent
 
 ENUMERABLE = 300_000  # cells of a joint law that we are willing to compute
-PREFIXES_AT_ONCE = 4096  # of a joint law
+PREFIXES_AT_ONCE = 2048  # of a forward pass
 
 
 @torch.inference_mode()
@@ -49,13 +50,7 @@ def laws_along(
     laws : Tensor [n, vocab], float32
         Law of ``output[i]`` given everything before it.
     """
-    return _laws(model, request, [output], vocab)
-
-
-def _laws(
-    model: PreTrainedModel, request: Request, outputs: Sequence[Sequence[int]], vocab: int
-) -> tuple[Tensor, Tensor]:
-    forced = Forced([request] * len(outputs), outputs, vocab, next(model.parameters()).device)
+    forced = Forced([request], [output], vocab, next(model.parameters()).device)
     scores, parameters = forced.scores(forced.logits(model), slice(None))
     return scores, sampling.normalise(scores, parameters)
 
@@ -77,22 +72,48 @@ def joint_law(model: PreTrainedModel, request: Request, tokens: int, vocab: int)
     """
     if vocab**tokens > ENUMERABLE:
         raise ValueError(f"{vocab}^{tokens} outcomes are too many to enumerate")
-    prefixes = torch.cartesian_prod(*[torch.arange(vocab)] * (tokens - 1)).view(-1, tokens - 1)
-    outputs = [[*prefix, 0] for prefix in prefixes.tolist()]  # whose last token has no say
-    laws = [
-        _laws(model, request, outputs[i : i + PREFIXES_AT_ONCE], vocab)[1].double().cpu()
-        for i in range(0, len(outputs), PREFIXES_AT_ONCE)
-    ]
-    return torch.cat(laws).view(-1, tokens, vocab)
+    outputs = prefixes(tokens, vocab)
+    logits = _logits(model, request.prompt, tokens, vocab)
+    parameters = sampling.Parameters.of([request], vocab)
+    history = None
+    if parameters.needs_history:
+        start = sampling.History.of([request], [()], vocab)
+        same = torch.zeros(len(outputs), dtype=torch.int64)
+        history = start.rows(same).after(outputs)
+    new_tokens = torch.arange(tokens).repeat(len(outputs))
+    rows = parameters.rows(torch.zeros_like(new_tokens))
+    scores = sampling.process(logits.flatten(0, 1), rows, history, new_tokens)
+    return sampling.normalise(scores, rows).double().view(logits.shape)
+
+
+@functools.lru_cache(maxsize=4)
+def _logits(model: PreTrainedModel, prompt: tuple[int, ...], tokens: int, vocab: int) -> Tensor:
+    """Logits [vocab ** (tokens - 1), tokens, vocab] after every output.
+
+    Kept, because they are the same whatever temperature and filters make of them.
+    """
+    logits = []
+    for part in torch.split(prefixes(tokens, vocab), PREFIXES_AT_ONCE):
+        ids = torch.cat([torch.tensor([prompt]).expand(len(part), -1), part], 1)
+        output = model(input_ids=ids.to(model.device), use_cache=False).logits[:, -tokens:]
+        logits.append(fit_vocabulary(output, vocab).float().cpu())
+    return torch.cat(logits)
+
+
+def prefixes(tokens: int, vocab: int) -> Tensor:
+    """All outputs of ``tokens - 1`` ids, [vocab ** (tokens - 1), tokens - 1], counting upwards."""
+    if tokens == 1:
+        return torch.empty(1, 0, dtype=torch.int64)
+    return torch.cartesian_prod(*[torch.arange(vocab)] * (tokens - 1)).view(-1, tokens - 1)
 
 
 def joint(conditional: Tensor) -> Tensor:
     """Multiply conditional laws [R, n, V], as ``joint_law`` gives them, into one [V ** n]."""
     rows, tokens, vocab = conditional.shape
-    prefixes = torch.cartesian_prod(*[torch.arange(vocab)] * (tokens - 1)).view(rows, tokens - 1)
+    before = prefixes(tokens, vocab)
     weight = torch.ones(rows, dtype=torch.float64)
     for i in range(tokens - 1):
-        weight *= conditional[torch.arange(rows), i, prefixes[:, i]]
+        weight *= conditional[torch.arange(rows), i, before[:, i]]
     return (weight.unsqueeze(1) * conditional[:, -1]).flatten()
 
 

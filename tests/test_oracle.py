@@ -84,7 +84,7 @@ def test_a_padded_output_matrix_is_cut() -> None:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=1.0), PENALISED], ids=["plain", "all"])
-@pytest.mark.parametrize("tokens", [2, 3])
+@pytest.mark.parametrize("tokens", [1, 2, 3])
 def test_the_joint_law_is_the_product_of_its_parts(sampling: Sampling, tokens: int) -> None:
     pair = load("micro")
     request = Request(prompt=(2, 6, 1), max_new_tokens=tokens, sampling=sampling, eos=(0,))

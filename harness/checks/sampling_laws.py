@@ -20,9 +20,7 @@ from harness.checks.budget import Budget
 from harness.checks.continuations import (
     TOKENS,
     Floats,
-    conditional_laws,
     position,
-    prefixes,
     require_enumerable,
 )
 from harness.checks.distribution import impossible
@@ -265,8 +263,8 @@ def _telling(
 def _joint(pair: ModelPair, request: Request) -> Floats:
     """Law of the first tokens [V ** TOKENS]; an output that has ended repeats its EOS."""
     vocab = pair.vocab_size
-    laws = conditional_laws(pair.target, request, TOKENS, vocab)
-    before = prefixes(TOKENS, vocab)
+    laws = oracle.joint_law(pair.target, request, TOKENS, vocab)
+    before = oracle.prefixes(TOKENS, vocab)
     for eos in request.eos:
         ended = torch.cat([torch.zeros(len(before), 1), (before == eos).cumsum(1)], 1) > 0
         laws = torch.where(ended.unsqueeze(2), one_hot(torch.tensor(eos), vocab), laws)
