@@ -31,6 +31,8 @@ NEAR_TIES = 0.02  # of tokens, at the most: an engine's two shapes may part ther
 NOISE_MARGIN = 4.0  # the noise of log probabilities is the largest of a sample
 NOISE_FLOOR = 1e-3  # nats
 SAMPLES_PER_PAIR = 16  # of a budget that counts short generations
+FEWEST_PAIRS = 40  # fewer than about 30 cannot show anything: so many, if a pair costs no more than
+LEAST_PER_PAIR = 6  # samples, by its tokens
 NEW_TOKENS = 32
 BUCKETS = 32  # of hashed ids
 BATCH = 64  # pairs that are asked for at a time
@@ -197,7 +199,8 @@ def sampled(subject: Subject, budget: Budget) -> Verdict:
     two answers of a pair are to one request, each with a seed of its own.
     """
     names = _features(subject)
-    most = budget.samples // SAMPLES_PER_PAIR
+    few = min(FEWEST_PAIRS, budget.samples // LEAST_PER_PAIR)
+    most = max(few, budget.samples // SAMPLES_PER_PAIR)
     smallest = smallest_drift(most, len(names), budget.alpha, POWER)
     if subject.pair.has_weights and subject.pair.target.num_parameters() > LARGE:
         raise Unsupported(

@@ -236,5 +236,6 @@ _NAMED: Mapping[str, Law] = {
     "over-acceptance by a factor of 1.1": partial(over_accept, factor=1.1),
     "over-acceptance by a factor of 1.5": partial(over_accept, factor=1.5),
     "1 in 10 tokens is the most likely one instead of a draw": partial(sharpen, rate=0.1),
+    "3 in 10 tokens are the most likely one instead of a draw": partial(sharpen, rate=0.3),
 }
 NAMED: Mapping[str, Fault] = {name: on_tables(law) for name, law in _NAMED.items()}
