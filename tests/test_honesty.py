@@ -125,13 +125,16 @@ def test_a_decoder_that_only_says_that_it_speculates() -> None:
     (beside,) = of_speculation([rejected], [told([3], [1], decoder="b")])
     assert "a reports speculation, but does not speculate" in beside
     assert "b has 33% accepted" in beside
-    (calls,) = of_speculation([told([3, 3], [1, 1], counts={"target_calls": 4})], [])
-    assert "2 drafts count as accepted, and 4 target calls gave 4 tokens" in calls
+    counted = told([3] * 8, [1] * 8, tokens=range(16), counts={"target_calls": 16})
+    (calls,) = of_speculation([counted], [])
+    assert "8 drafts count as accepted, and 16 target calls gave 16 tokens" in calls
 
 
 def test_one_that_speculates_or_says_nothing_is_not_named() -> None:
     assert list(of_speculation([row()], [])) == []
     assert list(of_speculation([told([3, 3], [1, 1], counts={"target_calls": 2})], [])) == []
+    # Two rounds, a call for the prompt and one more: too few tokens to say.
+    assert list(of_speculation([told([3, 3], [1, 1], counts={"target_calls": 4})], [])) == []
     assert list(of_speculation([told([3], [0])], [])) == []  # too few drafts to say
 
 

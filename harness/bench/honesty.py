@@ -22,6 +22,7 @@ MOSTLY = 0.5  # share of outputs that are cut from which on the end of answers i
 CLOCK = 1e-5  # seconds: three parts are rounded to 1e-7 each, and clocks differ
 MANY_DRAFTS = 30  # of which some are accepted, if there is speculation
 EASILY = 0.1  # acceptance rate of another decoder on the same prompts
+BESIDE = 2  # target calls of an answer that are no rounds: for its prompt, and after its end
 SHOWN = 3  # prompts that a doubt names
 
 
@@ -207,7 +208,7 @@ def of_speculation(rows: Sequence[GenerationRow], others: Iterable[GenerationRow
                 f"none of the {drafted} drafts of {told[0].decoder} was accepted: a draft that "
                 "knows the target's language is right now and then"
             )
-    elif accepted and calls and sum(calls) >= sum(tokens):
+    elif calls and sum(calls) >= sum(tokens) > sum(tokens) - accepted + BESIDE * len(calls):
         yield (
             f"{says}: {accepted} drafts count as accepted, and {sum(calls)} target calls gave "
             f"{sum(tokens)} tokens"
