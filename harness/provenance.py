@@ -80,10 +80,16 @@ def write_json(path: Path, told: Mapping[str, object]) -> None:
 
 
 def check_writable(option: str, path: Path) -> None:
-    """Raise ValueError, naming the option, unless ``path`` can be written; makes its directory."""
+    """Raise ValueError, naming the option, unless ``path`` can be written; makes its directory.
+
+    A file that was not there is not there afterwards: the run may still be refused.
+    """
+    new = not path.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
+        if new:
+            path.unlink()
     except OSError as error:
         raise ValueError(f"cannot write {option} {path}: {error.strerror}") from None
 

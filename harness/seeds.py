@@ -19,6 +19,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from harness import executors, matrix, record
+from harness.adapters import find_factory
 from harness.checks.budget import ALPHA, PROFILES
 from harness.command_line import BadInput, Parser, refuse
 from harness.items import items
@@ -53,9 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         executors.check_options(options)
+        if options.seeds < 1:
+            raise BadInput(f"--seeds is {options.seeds}: ask for at least 1")
+        decoders = options.decoder or ["reference"]
+        for name in decoders:
+            find_factory(name)
         record.check_writable("--out", options.out)
-        _drop_torn(options.out)
-        runs = read(options.out)
+        runs = _whole(options.out) if options.out.exists() else []
     except ValueError as error:
         return refuse(error)
     names = [str(item) for item in items(options.profile)]
@@ -63,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [
         Row(decoder, names, options.profile, seed=seed)
         for seed in range(FIRST, FIRST + options.seeds)
-        for decoder in options.decoder or ["reference"]
+        for decoder in decoders
         if (decoder, options.profile, seed) not in done
     ]
     try:
@@ -111,21 +116,28 @@ def _run(row: Row, cells: Sequence[matrix.Cell]) -> Run:
 
 def read(path: Path) -> list[Run]:
     """Runs that are in a file; ValueError if it has anything else."""
-    lines = path.read_bytes().splitlines()
-    rows = [line for line in lines if not line.startswith(_HEADER)]
+    return _runs(path, path.read_bytes())
+
+
+def _runs(path: Path, data: bytes) -> list[Run]:
+    rows = [line for line in data.splitlines() if not line.startswith(_HEADER)]
     try:
         return [msgspec.json.decode(line, type=Run) for line in rows]
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} has other rows, give another --out: {error}") from None
 
 
-def _drop_torn(path: Path) -> None:
-    """Cut off what was being written when an earlier run was ended."""
+def _whole(path: Path) -> list[Run]:
+    """The same; what was being written when an earlier run was ended is cut off."""
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
-    if data[whole:].startswith(b"{"):
+    runs = _runs(path, data[:whole])
+    if len(data) > whole:
+        if not whole:  # then nothing says that the file is ours
+            return _runs(path, data)
         print(f"note: the last line of {path} is torn, and is dropped", file=sys.stderr)
         os.truncate(path, whole)
+    return runs
 
 
 def render(runs: Sequence[Run]) -> str:

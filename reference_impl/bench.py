@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if status != BAD_INPUT and record.exists():
             status = max(status, show(record))
         worst = max(worst, status)
+        if status == BAD_INPUT:
+            break
     return worst
 
 
@@ -67,6 +69,8 @@ def show(path: Path) -> int:
         record = read(path)
     except RecordError as error:
         return refuse(error)
+    if not record.generations:
+        return refuse(f"{path} has no outputs that were timed: give a record of harness.report")
     print(formats.markdown_table(families.table(record)))
     return 0
 

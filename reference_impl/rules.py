@@ -9,6 +9,7 @@ rule, and for typical acceptance, which is lossy, what it costs.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from harness import record
 from harness.bench.estimate import Estimate, mean
 from harness.bench.tasks import TASKS
 from harness.bench.workload import Prompt, load_workload
-from harness.command_line import Parser, refuse
+from harness.command_line import BadInput, Parser, refuse
 from harness.contract import Request, Sampling
 from harness.models import ModelPair, load_pair
 from reference_impl.acceptance import TypicalAcceptance, chances, running_ratio
@@ -153,6 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write where asked to."""
     given = _parser().parse_args(arguments)
     try:
+        for name in ("prompts", "max_new_tokens", "draft_tokens"):
+            if getattr(given, name) < 1:
+                option = f"--{name.replace('_', '-')}"
+                raise BadInput(f"{option} is {getattr(given, name)}: ask for at least 1")
+        if not 0 < given.temperature < math.inf:
+            raise BadInput(
+                f"--temperature is {given.temperature}: the rules are for sampling, above 0"
+            )
         if given.json:
             record.check_writable("--json", given.json)
         pair = load_pair(given.pair)

@@ -152,19 +152,22 @@ def test_slack_keeps_the_level_where_beta_is_a_little_off() -> None:
     assert not with_slack.rejects("more", "first")
 
 
-@pytest.mark.parametrize("kind", ["hostile", "bad", "good"])
-def test_the_sample_size_finds_its_excess_and_half_of_it_does_not(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "slack"),
+    [("hostile", 0.0), ("bad", 0.0), ("good", 0.0), ("bad", 0.02), ("good", 0.02)],
+)
+def test_the_sample_size_finds_its_excess_and_half_of_it_does_not(kind: str, slack: float) -> None:
     rng, alpha, runs = np.random.default_rng(9), 1e-4, 300
     contexts = rng.beta(*BETAS[kind], 3_000)
     chances = excess(contexts, 0.3)
-    needed = math.ceil(trials_needed(contexts, chances, alpha, 0.95))
+    needed = math.ceil(trials_needed(contexts, chances, alpha, 0.95, slack))
 
     def found(trials: int) -> int:
         count = 0
         for _ in range(runs):
             at = rng.integers(0, len(contexts), trials)
             test = AcceptanceTest(alpha)
-            test.update(first(rng.random(trials) < chances[at], contexts[at]))
+            test.update(first(rng.random(trials) < chances[at], contexts[at]), slack)
             count += test.rejects("more", "first")
         return count
 
@@ -178,6 +181,7 @@ def test_the_smallest_excess_is_the_inverse_of_the_sample_size() -> None:
         visible = smallest_excess(contexts, trials, 1e-5)
         needed = trials_needed(contexts, excess(contexts, visible), 1e-5)
         assert needed == pytest.approx(trials, rel=0.02)
+    assert smallest_excess(contexts, 5_000, 1e-5, slack=0.05) > 0.05 / contexts.max()
     assert smallest_excess(contexts, 1, 1e-5) == math.inf
     assert smallest_excess(np.ones(5), 10_000, 1e-5) == math.inf  # there is no more than all
     assert trials_needed(contexts, contexts, 1e-5) == math.inf

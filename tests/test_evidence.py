@@ -149,6 +149,42 @@ def test_answers_that_repeat_are_named() -> None:
     assert "repeats an earlier answer" in verdict.likely_fault
 
 
+class Scripted:
+    """Answers that were drawn in advance; those of the arms change places from a batch on."""
+
+    capabilities = frozenset({"sampling", "plain", "seed"})
+
+    def __init__(self, swapped_from: int) -> None:
+        self._swapped_from, self._batch = swapped_from, 0
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        batch, self._batch = self._batch // 2, self._batch + 1
+        arm = requests[0].speculate != (batch >= self._swapped_from)
+        draws = torch.Generator().manual_seed(2 * batch + arm)
+        return [
+            Completion(
+                tokens=torch.randint(64, (r.max_new_tokens,), generator=draws).tolist(),
+                finish_reason="length",
+            )
+            for r in requests
+        ]
+
+
+def test_answers_that_change_places_turn_the_sign_of_what_they_won() -> None:
+    """Whatever each arm said before: else the pairs are not exchangeable, and the bets not fair."""
+
+    def second_batch(swapped_from: int) -> Tensor:
+        subject = Subject(Scripted(swapped_from), load("tiny"), "x")
+        both = arms.TwoArms(subject, BUDGET, evidence.SETTINGS[FIRST])
+        for _ in range(2):
+            plain, speculative = both._batch(speculate=False), both._batch(speculate=True)
+        return speculative - plain
+
+    found = second_batch(2)
+    assert found.abs().amax(0).count_nonzero() == found.shape[1]
+    torch.testing.assert_close(second_batch(1), -found, rtol=0, atol=1e-9)
+
+
 # --- where the oracle is not this engine's --------------------------------------------------------
 
 

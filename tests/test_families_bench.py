@@ -44,8 +44,12 @@ def test_heads_are_measured_where_they_were_trained() -> None:
 def test_options_of_the_report_are_checked_by_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bench.main(["--pair", "tiny", "--draft-tokens", "0", "--out", str(tmp_path)]) == 2
-    assert "--draft-tokens is 0" in capsys.readouterr().err
+    out = ["--out", str(tmp_path)]
+    assert bench.main(["--pair", "tiny", "--pair", "micro", "--draft-tokens", "0", *out]) == 2
+    assert capsys.readouterr().err.count("--draft-tokens is 0") == 1
+    assert bench.main(["--pair", "nope", *out]) == 2
+    assert "unknown pair 'nope'" in capsys.readouterr().err
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_the_table_of_the_readme_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +64,9 @@ def test_a_record_that_is_not_there_has_no_table(
 ) -> None:
     assert bench.main(["--table", str(tmp_path / "none.jsonl")]) == 2
     assert "cannot read" in capsys.readouterr().err
+    third_party = Path(__file__).parents[1] / "reports" / "third_party" / "specdec.jsonl"
+    assert bench.main(["--table", str(third_party)]) == 2
+    assert "has no outputs that were timed" in capsys.readouterr().err
 
 
 def test_a_row_holds_what_the_tables_of_the_report_hold() -> None:

@@ -124,7 +124,7 @@ def test_uniformity_by_hand() -> None:
     found = uniformity(values, 4)
     assert (found.statistic, found.degrees, found.samples) == (pytest.approx(12), 3, 100)
     assert uniformity(values, 4, "log-likelihood").statistic == pytest.approx(
-        2 * (90 * math.log(1.2) + 10 * math.log(0.4))
+        2 * (90 * math.log(1.2) + 10 * math.log(0.4)) / (1 + (4 * 4 - 1) / (6 * 100 * 3))
     )
     assert uniformity(values, 1).p_value == 1
 

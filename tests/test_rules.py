@@ -77,5 +77,19 @@ def test_the_command_measures_every_task(
     assert [row["task"] for row in rows] == ["chat", "code", "math", "creative"]
     assert all(0 < row["typical"] < 2 and row["blocks"] > 4 for row in rows)
     assert "block - token-wise" in capsys.readouterr().out
-    assert rules.main(["--pair", "huge"]) == 2
-    assert "unknown pair 'huge'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--pair huge", "unknown pair 'huge'"),
+        ("--prompts 0", "--prompts is 0: ask for at least 1"),
+        ("--max-new-tokens 0", "--max-new-tokens is 0"),
+        ("--draft-tokens -3", "--draft-tokens is -3"),
+        ("--temperature nan", "--temperature is nan: the rules are for sampling, above 0"),
+        ("--temperature 0", "--temperature is 0.0"),
+    ],
+)
+def test_bad_input_is_refused(options: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rules.main(options.split()) == 2
+    assert words in capsys.readouterr().err

@@ -75,10 +75,26 @@ def test_unsupported_is_no_alarm_and_inconclusive_is_one() -> None:
 def test_a_file_of_something_else_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "notes").write_text("notes\nof somebody")
-    assert seeds.main(["--out", str(tmp_path / "notes")]) == 2
-    assert "has other rows, give another --out" in capsys.readouterr().err
-    assert (tmp_path / "notes").read_text() == "notes\nof somebody"
+    for text in ("notes\nof somebody", '{"mine": [1, 2, 3]}', '{"mine": 1}\n{"mine": 2}'):
+        (tmp_path / "notes").write_text(text)
+        assert seeds.main(["--out", str(tmp_path / "notes")]) == 2
+        assert "has other rows, give another --out" in capsys.readouterr().err
+        assert (tmp_path / "notes").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--decoder", "nope"], "unknown decoder 'nope'"),
+        (["--seeds", "-4"], "--seeds is -4: ask for at least 1"),
+    ],
+)
+def test_bad_input_leaves_nothing(
+    options: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert seeds.main([*options, "--out", str(tmp_path / "seeds.jsonl")]) == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:

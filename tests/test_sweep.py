@@ -209,13 +209,15 @@ def test_one_record_of_a_sweep_is_no_sweep() -> None:
 
 
 def test_options_name_their_records() -> None:
-    found = sweep.options_of("temperature", ["0", "0.7", "0.7"], REFERENCE, Path("there"))
+    found = sweep.options_of("temperature", ["0", "0.7"], REFERENCE, Path("there"))
     assert [(o.temperature, str(o.out)) for o in found.values()] == [
         (0.0, "there/temperature-0"),
         (0.7, "there/temperature-0.7"),
     ]
     with pytest.raises(BadInput, match="render its records"):
         sweep.options_of("temperature", ["0"], ["--advise"], Path("there"))
+    with pytest.raises(BadInput, match="is given twice"):
+        sweep.options_of("temperature", ["0.7", "0.7"], REFERENCE, Path("there"))
 
 
 def test_help_imports_no_torch() -> None:

@@ -113,6 +113,7 @@ class Evidence:
                 self.reach.look(rows)
             self._chunks += 1
         self.outputs += 1
+        self.reach.count(len(row.tokens), self.settings.draft_tokens)
 
     def _scored(
         self, row: GenerationRow, prompt: tuple[int, ...], speculate: bool
@@ -133,7 +134,6 @@ class Evidence:
 
     def verdict(self) -> Verdict:
         """What may be said now."""
-        self.reach.count(self.speculative.tokens, self.settings.draft_tokens)
         share = self.speculative.tokens / max(1, self.plain.tokens)
         decisions = Decisions(
             self.speculative.decision(),

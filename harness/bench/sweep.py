@@ -76,10 +76,12 @@ def options_of(
     Raises
     ------
     BadInput
-        If a value makes no sense, or the arguments set what the sweep varies.
+        If a value makes no sense or comes twice, or the arguments set what the sweep varies.
     """
-    found = {}
-    for value in dict.fromkeys(values):
+    found: dict[str, Options] = {}
+    for value in values:
+        if value in found:
+            raise BadInput(f"{axis} {value} is given twice: leave one of them out")
         name = "draft_choice" if axis == "pair" and value in DRAFTS else axis
         option = f"--{name.replace('_', '-')}"
         if any(word.split("=")[0] == option for word in arguments):

@@ -112,8 +112,9 @@ def expected(subject: Subject, budget: Budget) -> Verdict:
         first = np.concatenate([first, trials.beta[trials.position == 0]])
         if test.rejects("more", "first") or not len(first):
             break
-        needed = trials_needed(first, excess(first, EXCESS), budget.alpha, POWER)
-        if math.isinf(needed):
+        oftener = excess(first, EXCESS)
+        needed = trials_needed(first, oftener, budget.alpha, POWER, slack)
+        if math.isinf(trials_needed(first, oftener, budget.alpha, POWER)):
             raise Unsupported(
                 "every draft may be accepted, or none: sum min(p, q) is 1 or 0 at all first "
                 f"positions of {subject.pair.name}, use another pair"
@@ -125,9 +126,12 @@ def expected(subject: Subject, budget: Budget) -> Verdict:
     if test.rejects("more", "first"):
         return _accepts_too_much(subject, name, test, requests, evidence)
     if len(first) < needed:
-        message = f"{len(first)} first positions cannot show an excess of {EXCESS:.0%}"
+        message = (
+            f"{len(first)} first positions cannot show an excess of {EXCESS:.0%} "
+            f"(the models' own noise is worth {slack:.2g} of them)"
+        )
         return Verdict(check=name, status=Status.INCONCLUSIVE, message=message, evidence=evidence)
-    visible = smallest_excess(first, len(first), budget.alpha, POWER)
+    visible = smallest_excess(first, len(first), budget.alpha, POWER, slack)
     _, accepted, chance = test.totals("first")
     return Verdict(
         check=name,

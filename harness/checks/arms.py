@@ -63,7 +63,12 @@ class TwoArms:
         named = (*experts.NAMED, *experts.of_sampling(sampling))
         self.speculative = Arm(EProcess(named, q=True, alpha=self.alpha))
         self.plain = Arm(EProcess(named, q=True, alpha=self.alpha))
-        self.between = PairedBets(len(self.plain.process.fixed))
+        # Swapping two answers must turn the sign of what they won, so both are scored by one
+        # function: not by what each arm said before, nor by what its tilt has learned.
+        self.compared = [
+            i for i, e in enumerate(self.plain.process.fixed) if "replayed" not in e.needs
+        ]
+        self.between = PairedBets(len(self.compared))
         self.certificates = [Certificate(f, CONFIDENCE_ALPHA) for f in (LEAK, OVER_ACCEPTANCE)]
         self.reach = Reach(self.speculative.process, self.knows_draft)
         self.batches = 0
@@ -143,7 +148,7 @@ class TwoArms:
         return several[-1 - self.batches % len(several)]
 
     def _batch(self, *, speculate: bool) -> Tensor:
-        """Decode one batch, score it, bet on it; what each answer won for each expert, [B, J]."""
+        """Decode one batch, score it, bet on it; what each answer won for ``compared``, [B, J]."""
         arm = self.speculative if speculate else self.plain
         requests = self.requests(speculate)
         completions = [_cut(completion) for completion in self.subject.ask(requests)]
@@ -157,9 +162,7 @@ class TwoArms:
             )
             for i, (request, c) in enumerate(zip(requests, completions, strict=True))
         ]
-        # The tilt of each arm has learned something else: as a score it would not be the same one.
-        fixed = len(arm.process.fixed)
-        scores = torch.zeros(len(answers), fixed, dtype=torch.float64)
+        scores = torch.zeros(len(answers), len(self.compared), dtype=torch.float64)
         margin = max(oracle.NEAR, 2 * self.slack)
         first = arm.process.tokens == 0
         for number, rows in enumerate(oracle.score(self.subject.pair, answers, margin=margin)):
@@ -167,7 +170,7 @@ class TwoArms:
             if not (speculate and self.has_plain):
                 self._measure_slack(rows)
             ratios = arm.process.update(rows, self.slack)
-            scores.index_add_(0, rows.answer.cpu(), ratios[:, :fixed].clamp(min=LOWEST))
+            scores.index_add_(0, rows.answer.cpu(), ratios[:, self.compared].clamp(min=LOWEST))
             if speculate:
                 self._certify(rows)
                 if first and number % EVERY == 0:

@@ -37,7 +37,7 @@ class Budget:
     new_tokens: int
     samples: int
     tables: int
-    large_tokens: int = 600
+    large_tokens: int = 512
     examples: int = 30
     seed: int = 20261129
     alpha: float = 1e-5
@@ -51,7 +51,6 @@ PROFILES: Mapping[str, Budget] = {
         samples=8_000,
         tables=60,
         examples=30,
-        large_tokens=512,
     ),
     "ci": Budget(
         draft_tokens=(1, 2, 3, 4, 6, 8),
@@ -60,7 +59,6 @@ PROFILES: Mapping[str, Budget] = {
         samples=20_000,
         tables=200,
         examples=50,
-        large_tokens=512,
     ),
     "nightly": Budget(
         draft_tokens=(1, 2, 3, 4, 5, 6, 7, 8),

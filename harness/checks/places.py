@@ -1,7 +1,9 @@
 """Where in its round each token stands, from what a decoder reports: labels for the evidence.
 
-Each label is known before its token is drawn: which draft of the round it is, and whether all
-drafts before it were accepted, is settled by the tokens before.
+Under token-wise rejection each label is known before its token is drawn: which draft of the round
+it is, and whether all drafts before it were accepted, is settled by the tokens before. A rule that
+looks at the whole block settles it later. So the labels are for diagnosis, and for a certificate
+that names the rule it assumes; no verdict rests on them.
 """
 
 from __future__ import annotations

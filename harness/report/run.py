@@ -36,6 +36,7 @@ from harness.record import (
     Header,
     PairInfo,
     VerdictRow,
+    check_writable,
     command_line,
     machine,
     now,
@@ -90,7 +91,10 @@ def steps(
     path = (options.out or Path()) / RECORD
     if options.resume:
         require(path)
-    _check_writable(path)
+    try:
+        check_writable("the record", path)
+    except ValueError as error:
+        raise BadInput(f"{error}; choose another --out") from None
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -157,16 +161,6 @@ def steps(
                     writer.add(verdict)
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept, and --resume goes on", file=sys.stderr)
-
-
-def _check_writable(path: Path) -> None:
-    """Try out whether the record can be written, before anything slow happens."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise BadInput(f"cannot write to {path.parent}: {reason}; choose another --out") from None
 
 
 def _judged(

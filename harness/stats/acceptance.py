@@ -209,13 +209,17 @@ def _growth(beta: Floats, alternative: Floats, tilts: Floats) -> tuple[Floats, F
     return mean, np.maximum(square - mean**2, 0)
 
 
-def trials_needed(beta: Floats, alternative: Floats, alpha: float, power: float = 0.99) -> float:
+def trials_needed(
+    beta: Floats, alternative: Floats, alpha: float, power: float = 0.99, slack: float = 0.0
+) -> float:
     """Trials until the bets on more than beta [n] reject with probability ``power``.
 
     Parameters
     ----------
     beta, alternative : ndarray [n]
         Contexts as they come: what is expected there, and with what chance trials are accepted.
+    slack : float
+        Of ``AcceptanceTest.update``.
 
     Notes
     -----
@@ -224,7 +228,7 @@ def trials_needed(beta: Floats, alternative: Floats, alpha: float, power: float 
     Infinite where the two do not differ.
     """
     check_level(alpha)
-    mean, variance = _growth(beta, alternative, TILTS)
+    mean, variance = _growth(np.minimum(beta + slack, 1), alternative, TILTS)
     mean, variance = mean[mean > 1e-12], variance[mean > 1e-12]
     if not len(mean):
         return math.inf
@@ -234,18 +238,22 @@ def trials_needed(beta: Floats, alternative: Floats, alpha: float, power: float 
     return float((root**2).min())
 
 
-def smallest_excess(beta: Floats, trials: int, alpha: float, power: float = 0.99) -> float:
+def smallest_excess(
+    beta: Floats, trials: int, alpha: float, power: float = 0.99, slack: float = 0.0
+) -> float:
     """Smallest relative excess that so many trials show; infinite if they show none.
 
     Parameters
     ----------
     beta : ndarray [n]
         Contexts as they come.
+    slack : float
+        Of ``AcceptanceTest.update``: less than that is not shown by any number of trials.
     """
     low, high = math.log(1e-5), math.log(1e3)
 
     def missing(log_excess: float) -> float:  # falls; its logarithm, as it spans decades
-        needed = trials_needed(beta, excess(beta, math.exp(log_excess)), alpha, power)
+        needed = trials_needed(beta, excess(beta, math.exp(log_excess)), alpha, power, slack)
         return math.log(min(needed, 1e300) / trials)
 
     if trials < 1 or missing(high) > 0:
