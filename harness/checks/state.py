@@ -62,7 +62,8 @@ def window(subject: Subject, budget: Budget) -> Verdict:
         f"any differing token of texts that reach the window of {size} in any place of a block",
         together=True,
     )
-    if not may_be_blamed(verdict) or verdict.fault_class is FaultClass.CACHE:
+    elsewhere = (FaultClass.CACHE, FaultClass.BATCH)
+    if not may_be_blamed(verdict) or verdict.fault_class in elsewhere:
         return verdict
     if greedy.judge_all(subject, name, within, "", together=True).status is Status.FAIL:
         return verdict
