@@ -185,6 +185,7 @@ def named(runs: Sequence[Run]) -> list[tuple[str, Run]]:
 
 def _settings(run: Run) -> tuple[str, ...]:
     options, pair = run.header.options, run.header.pair
+    length = options.get("prompt_tokens")
     return (
         f"on {pair.name}",
         pair.dtype,
@@ -192,7 +193,7 @@ def _settings(run: Run) -> tuple[str, ...]:
         f"T={run.temperature:g}",
         f"K={options.get('draft_tokens')}",
         f"batch={options.get('batch_size') or 1}",
-        f"prompts={options.get('prompt_tokens')}",
+        f"prompts of {length}" if length else "prompts as they are",
         f"tokens={options.get('max_new_tokens')}",
         f"{options.get('draft_choice') or 'right'} draft",
     )
