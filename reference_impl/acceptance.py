@@ -85,8 +85,8 @@ def chances(p: Tensor, q: Tensor, ratio: Tensor, count: Tensor) -> Tensor:
     """
     following = (ratio[:, 1:-1, None] * p[:, 1:-1] - q[:, 1:]).clamp(min=0).sum(2)
     missing = 1 - ratio[:, 1:-1]
-    # Nothing left and nothing missing: p is q from here on. No coin of the next draft can fall badly,
-    # so it does not matter whether one of this draft ends the block.
+    # Nothing left and nothing missing: p is q from here on. No coin of the next draft can fall
+    # badly, so it does not matter whether one of this draft ends the block.
     chance = torch.where(missing > 0, following / (following + missing), 1.0)
     chance = torch.cat([chance, ratio[:, -1:]], 1)[:, : q.shape[1]]
     last = torch.arange(1, q.shape[1] + 1, device=p.device) == count.unsqueeze(1)
