@@ -208,7 +208,7 @@ def _whole(row: Row, cells: Sequence[Cell]) -> bool:
 
 def _read_json(path: str) -> dict[str, list[Cell]]:
     """Rows of an earlier run, by decoder; none where there was no such run."""
-    text = Path(path).read_bytes()  # which is there, if empty: that it can be written was tried
+    text = Path(path).read_bytes() if Path(path).exists() else b""
     found: dict[str, list[Cell]] = {}
     for cell in msgspec.json.decode(text, type=_Document).cells if text else []:
         found.setdefault(cell.decoder, []).append(cell)
