@@ -31,6 +31,13 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(refuse(f"{message} (see --help)"))
 
 
+def require_positive(options: argparse.Namespace, *names: str) -> None:
+    """Raise BadInput if one of these counts is given, and below 1."""
+    for name in names:
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} is {value}: ask for at least 1")
+
+
 def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
     """``KEY=VALUE`` texts of a repeatable option; BadInput for one that is none."""
     for text in texts:

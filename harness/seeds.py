@@ -21,7 +21,7 @@ from tqdm import tqdm
 from harness import executors, matrix, record
 from harness.adapters import find_factory
 from harness.checks.budget import ALPHA, PROFILES
-from harness.command_line import BadInput, Parser, refuse
+from harness.command_line import BadInput, Parser, refuse, require_positive
 from harness.items import items
 from harness.matrix import Row
 from harness.verdict import Status
@@ -54,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         executors.check_options(options)
-        if options.seeds < 1:
-            raise BadInput(f"--seeds is {options.seeds}: ask for at least 1")
+        require_positive(options, "seeds")
         decoders = options.decoder or ["reference"]
         for name in decoders:
             find_factory(name)
@@ -133,8 +132,8 @@ def _whole(path: Path) -> list[Run]:
     whole = data.rfind(b"\n") + 1
     runs = _runs(path, data[:whole])
     if len(data) > whole:
-        if not whole:  # then nothing says that the file is ours
-            return _runs(path, data)
+        if not whole:
+            _runs(path, data)  # no whole line says that the file is ours
         print(f"note: the last line of {path} is torn, and is dropped", file=sys.stderr)
         os.truncate(path, whole)
     return runs

@@ -26,7 +26,7 @@ from harness import record
 from harness.bench.estimate import Estimate, mean
 from harness.bench.tasks import TASKS
 from harness.bench.workload import Prompt, load_workload
-from harness.command_line import BadInput, Parser, refuse
+from harness.command_line import BadInput, Parser, refuse, require_positive
 from harness.contract import Request, Sampling
 from harness.models import ModelPair, load_pair
 from reference_impl.acceptance import TypicalAcceptance, chances, running_ratio
@@ -154,10 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write where asked to."""
     given = _parser().parse_args(arguments)
     try:
-        for name in ("prompts", "max_new_tokens", "draft_tokens"):
-            if getattr(given, name) < 1:
-                option = f"--{name.replace('_', '-')}"
-                raise BadInput(f"{option} is {getattr(given, name)}: ask for at least 1")
+        require_positive(given, "prompts", "max_new_tokens", "draft_tokens")
         if not 0 < given.temperature < math.inf:
             raise BadInput(
                 f"--temperature is {given.temperature}: the rules are for sampling, above 0"

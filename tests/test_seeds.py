@@ -52,6 +52,16 @@ def test_a_torn_row_is_dropped_and_run_again(
     assert [run.seed for run in seeds.read(out)] == [seeds.FIRST, seeds.FIRST + 1]
 
 
+def test_a_row_that_lacks_no_more_than_its_end_is_run_again(
+    two_items: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "seeds.jsonl"
+    assert seeds.main(["--seeds", "1", "--out", str(out)]) == 0
+    out.write_bytes(out.read_bytes().splitlines()[-1])
+    assert seeds.main(["--seeds", "2", "--out", str(out)]) == 0
+    assert [run.seed for run in seeds.read(out)] == [seeds.FIRST, seeds.FIRST + 1]
+
+
 def test_an_alarm_is_told(
     two_items: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ from harness.bench.profiles import DRAFT_TOKENS
 from harness.bench.summary import summarise
 from harness.bench.tasks import ALL_TASKS, TASKS, WorkloadError
 from harness.bench.workload import load_workload
-from harness.command_line import BadInput, Parser, refuse
+from harness.command_line import BadInput, Parser, refuse, require_positive
 from harness.contract import Completion, Decoder, Request
 from harness.models import ModelPair, PairError, load_pair
 from harness.record import machine
@@ -61,10 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print how many runs were right; 0 if enough were."""
     given = _parser().parse_args(arguments)
     try:
-        for name in ("runs", "prompts", "max_new_tokens"):
-            if getattr(given, name) < 1:
-                option = f"--{name.replace('_', '-')}"
-                raise BadInput(f"{option} is {getattr(given, name)}: ask for at least 1")
+        require_positive(given, "runs", "prompts", "max_new_tokens")
         pair = load_pair(given.pair)
         decoder = load_decoder(given.decoder, pair)
         found = {slower: _runs(pair, Known(decoder, slower), given) for slower in (0.0, SLOWER)}

@@ -208,7 +208,7 @@ def of_speculation(rows: Sequence[GenerationRow], others: Iterable[GenerationRow
                 f"none of the {drafted} drafts of {told[0].decoder} was accepted: a draft that "
                 "knows the target's language is right now and then"
             )
-    elif calls and sum(calls) >= sum(tokens) > sum(tokens) - accepted + BESIDE * len(calls):
+    elif calls and sum(calls) >= sum(tokens) and accepted > BESIDE * len(calls):
         yield (
             f"{says}: {accepted} drafts count as accepted, and {sum(calls)} target calls gave "
             f"{sum(tokens)} tokens"

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.bench.profiles import PROFILES, Profile
 from harness.bench.regression import MARGIN
 from harness.bench.tasks import KNOWN, TASKS
-from harness.command_line import BadInput
+from harness.command_line import BadInput, require_positive
 from harness.isolation import limits
 from harness.report.arguments import DECODERS, FORMATS, MEASURED, OUT, THIRD_PARTY, parser
 
@@ -98,9 +98,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         raise BadInput(f"{option} has no effect with {rendering}, which only renders: leave it out")
     if given.draft_tokens < 1:
         raise BadInput(f"--draft-tokens is {given.draft_tokens}: at least 1 token a round")
-    for name in ("prompts", "max_new_tokens", "batch_size", "prompt_tokens"):
-        if (value := getattr(given, name)) is not None and value < 1:
-            raise BadInput(f"--{name.replace('_', '-')} is {value}: ask for at least 1")
+    require_positive(given, "prompts", "max_new_tokens", "batch_size", "prompt_tokens")
     if given.resume and given.batch_size > 1:
         raise BadInput("--resume goes on with single requests: leave out --batch-size or --resume")
     if not 0 <= given.temperature < math.inf:

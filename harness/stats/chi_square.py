@@ -160,35 +160,42 @@ def effect(law: Floats, alternative: Floats, samples: int) -> tuple[float, int]:
 
     Pearson's divergence sum (a - p)^2 / p over the cells as pooled for that many samples.
     """
+    p, a = _grouped(law, alternative, samples)
+    return _size(p, a), len(p) - 1
+
+
+def _grouped(law: Floats, alternative: Floats, samples: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both laws over the groups that ``law`` is pooled to."""
     law, alternative = _checked(law), _checked(alternative)
     if len(alternative) != len(law):
         raise ValueError(f"an alternative of {len(alternative)} cells for {len(law)} cells")
     if samples < 1:
         raise ValueError(f"{samples} samples: there must be at least 1")
     groups = pool(law, samples)
-    p = np.bincount(groups, weights=law)
-    a = np.bincount(groups, weights=alternative)
-    return float(((a - p) ** 2 / p).sum()), len(p) - 1
+    return np.bincount(groups, weights=law), np.bincount(groups, weights=alternative)
 
 
-def _nominal(law: Floats, samples: int, alpha: float) -> float:
-    """The nominal level at which p-values of G come down to ``alpha``."""
-    law = _checked(law)
-    expected = np.bincount(pool(law, samples), weights=law).min() * samples
+def _size(p: Floats, a: Floats) -> float:
+    return float(((a - p) ** 2 / p).sum())
+
+
+def _critical(p: Floats, samples: int, alpha: float) -> float:
+    """The value of G over groups with law ``p`` whose p-value is ``alpha``."""
     level = alpha
     for _ in range(4):  # what is above the level grows slowly as it falls
-        level = alpha * min(1.0, level / tail_of_two(level, expected, samples, "log-likelihood"))
-    return level
+        exact = tail_of_two(level, p.min() * samples, samples, "log-likelihood")
+        level = alpha * min(1.0, level / exact)
+    return float(stats.chi2.isf(level, len(p) - 1))
 
 
 def power(law: Floats, alternative: Floats, samples: int, alpha: float) -> float:
     """Probability that a test of level ``alpha`` on that many samples finds ``alternative``."""
     check_level(alpha)
-    size, degrees = effect(law, alternative, samples)
-    if degrees < 1:
+    p, a = _grouped(law, alternative, samples)
+    if len(p) < 2:
         return 0.0
-    critical = stats.chi2.isf(_nominal(law, samples, alpha), degrees)
-    return float(stats.ncx2.sf(critical, degrees, max(size * samples, 1e-12)))
+    noncentrality = max(_size(p, a) * samples, 1e-12)
+    return float(stats.ncx2.sf(_critical(p, samples, alpha), len(p) - 1, noncentrality))
 
 
 def samples_needed(
@@ -222,10 +229,11 @@ def smallest(
     """
     check_level(alpha)
     check_level(wanted, "the wanted power")
-    size, degrees = effect(law, direction, samples)
+    p, a = _grouped(law, direction, samples)
+    size, degrees = _size(p, a), len(p) - 1
     if degrees < 1 or size <= 0:
         return math.inf
-    critical = stats.chi2.isf(_nominal(law, samples, alpha), degrees)
+    critical = _critical(p, samples, alpha)
 
     def lacking(noncentrality: float) -> float:
         return float(stats.ncx2.sf(critical, degrees, noncentrality)) - wanted
