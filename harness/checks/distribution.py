@@ -162,16 +162,9 @@ class _Arm:
             return cls([], outside)
         found = list(_members(plan, sample, starts, subject, budget))
         results = {name: (r, m) for m in found for name, r in m.results().items()}
-        rejected = chi_square.holm({n: r.p_value for n, (r, _) in results.items()}, plan.alpha)
-        if not rejected:
-            return cls(found, "")
-        result, _ = results[rejected[0]]
-        return cls(
-            found,
-            f"output does not follow the target's law: {rejected[0]} {result.statistic:.0f} on "
-            f"{result.degrees} degrees of freedom, p = {result.p_value:.2g}",
-            list({results[name][1].name: results[name][1] for name in rejected}.values()),
-        )
+        names, words = rejected({n: result for n, (result, _) in results.items()}, plan.alpha)
+        failing = {results[name][1].name: results[name][1] for name in names}
+        return cls(found, words, list(failing.values()))
 
     def evidence(self, plan: Plan) -> dict[str, object]:
         """What was found, in JSON types."""
@@ -195,6 +188,18 @@ def _members(
     if starts is not None:
         yield from members.of_rounds(sample, starts, subject.pair, plan.request, budget.seed)
     yield from members.of_calls(sample.calls, plan.laws.first)
+
+
+def rejected(tests: Mapping[str, chi_square.Result], alpha: float) -> tuple[list[str], str]:
+    """The tests that Holm rejects, the clearest first, and that one in words; "" for none."""
+    names = chi_square.holm({name: test.p_value for name, test in tests.items()}, alpha)
+    if not names:
+        return [], ""
+    test = tests[names[0]]
+    return names, (
+        f"output does not follow the target's law: {names[0]} {test.statistic:.0f} on "
+        f"{test.degrees} degrees of freedom, p = {test.p_value:.2g}"
+    )
 
 
 def impossible(pair: ModelPair, request: Request, outputs: Sequence[Ints]) -> str:

@@ -23,7 +23,7 @@ from harness.checks.continuations import (
     position,
     require_enumerable,
 )
-from harness.checks.distribution import impossible
+from harness.checks.distribution import impossible, rejected
 from harness.checks.members import STATISTICS, Ints
 from harness.checks.prompts import random_prompt
 from harness.checks.subject import Refused, Subject, check
@@ -125,7 +125,7 @@ def law(subject: Subject, budget: Budget, setting: str) -> Verdict:
     evidence = {"alpha_of_an_arm": alpha, "samples": samples} | {
         name: arm.p_values for name, arm in zip(("speculative", "plain"), found, strict=False)
     }
-    rejected = found[0].rejected
+    against = found[0].rejected
     if found[-1].rejected and len(found) > 1:
         blame = "its own plain decoding does not follow the law: speculation is not to blame"
         return Verdict(
@@ -134,7 +134,7 @@ def law(subject: Subject, budget: Budget, setting: str) -> Verdict:
             message=f"{found[-1].rejected}; {blame} {where}",
             evidence=evidence,
         )
-    if rejected:
+    if against:
         bare = msgspec.structs.replace(request, sampling=Sampling(temperature=1.0), eos=())
         seeds = range(2 * samples, 3 * samples)
         kind: FaultClass | None = chosen.kind
@@ -144,7 +144,7 @@ def law(subject: Subject, budget: Budget, setting: str) -> Verdict:
         return Verdict(
             check=NAME,
             status=Status.FAIL,
-            message=f"{rejected} {where}",
+            message=f"{against} {where}",
             likely_fault=likely,
             fault_class=kind,
             evidence=evidence,
@@ -205,16 +205,8 @@ class _Arm:
             for name, expected, seen in _tables(right, counts, vocab=pair.vocab_size)
             for statistic in STATISTICS
         }
-        p_values = {name: test.p_value for name, test in tests.items()}
-        rejected = chi_square.holm(p_values, alpha)
-        words = ""
-        if rejected:
-            test = tests[rejected[0]]
-            words = (
-                f"output does not follow the target's law: {rejected[0]} {test.statistic:.0f} on "
-                f"{test.degrees} degrees of freedom, p = {test.p_value:.2g}"
-            )
-        return cls(counts, p_values, words)
+        _, words = rejected(tests, alpha)
+        return cls(counts, {name: test.p_value for name, test in tests.items()}, words)
 
 
 def _block(request: Request, answer: Completion) -> list[int]:

@@ -91,10 +91,10 @@ class Subject:
                 f"the decoder raised {type(error).__name__}: {words_of(error)}", requests
             ) from error
         if not isinstance(completions, list) or len(completions) != len(requests):
-            answer = type(completions).__name__
+            answer = f"a {type(completions).__name__}"
             if isinstance(completions, list):
                 answer = f"{len(completions)} completions"
-            raise Malformed(f"{len(requests)} requests were answered by a {answer}", requests)
+            raise Malformed(f"{len(requests)} requests were answered by {answer}", requests)
         if problem := disordered(requests, completions):
             raise Malformed(problem, requests)
         for request, completion in zip(requests, completions, strict=True):
