@@ -1,15 +1,13 @@
 """``python -m harness.isolated NAME``: the child in which ``--isolate`` runs a decoder.
 
 It speaks the protocol of docs/stdio.md on its pipes, and loads the pair by itself. Before anything
-of the decoder is imported it limits what it may ask for, and ties its life to its parent's.
+of the decoder is imported it limits what it may ask for.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +20,6 @@ from harness.command_line import Parser
 from harness.contract import Decoder
 from harness.pair_files import PairFiles, UnsupportedPairError
 
-PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 GIB = 1 << 30
 NOT_CARRIED = frozenset({"exact_law"})  # by the protocol, so that it is not declared
 
@@ -53,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def limit(memory: int) -> None:
-    """No process from here on gets more private memory than this, or outlives its parent.
+    """No process from here on gets more private memory than this.
 
     Of data (RLIMIT_DATA) and not of addresses: drivers reserve far more of those than they fill.
     """
@@ -62,8 +59,6 @@ def limit(memory: int) -> None:
 
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def build(

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from runaway import WAYS
 
-from harness.adapters import DecoderError, family, find_factory, load_decoder
+from harness.adapters import DecoderError, find_factory, load_decoder
 from harness.adapters.stdio import StdioDecoder
 from harness.checks.subject import Refused, Subject
 from harness.contract import Request
@@ -147,17 +147,6 @@ runaway(directory={str(tmp_path)!r}).generate([bad("hangs")])
             break
         time.sleep(0.1)
     assert not alive(int(found[0]))
-
-
-def test_a_family_is_found_by_its_mark_and_ended() -> None:
-    environment = family.marked({**os.environ, family.MARK: "outer"}, "a-mark-of-this-test")
-    assert environment[family.MARK] == "outer a-mark-of-this-test"
-    with subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True) as process:
-        while process.pid not in family.members("a-mark-of-this-test"):
-            time.sleep(0.01)
-        assert family.resident("a-mark-of-this-test") > 0
-        family.kill("a-mark-of-this-test")
-        assert process.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

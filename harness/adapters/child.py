@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import time
-import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import IO
@@ -29,10 +28,7 @@ class ChildError(RuntimeError):
 
 
 class Child:
-    """One process, in a group of its own: what it started ends with it (``family``).
-
-    A terminal's Ctrl-C does not reach it, so that the harness decides. At the end of this object,
-    and of the interpreter, it is killed.
+    """One process: what it started ends with it, and it with this object and this process.
 
     Parameters
     ----------
@@ -54,16 +50,15 @@ class Child:
         environment: Mapping[str, str] | None,
         memory: int | None = None,
     ) -> None:
-        self._memory, self._mark = memory, uuid.uuid4().hex
+        self._memory = memory
         try:
-            self._process = subprocess.Popen(
-                command,
+            self._process, self._mark = family.start(
+                list(command),
+                os.environ if environment is None else environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                env=family.marked(os.environ if environment is None else environment, self._mark),
-                start_new_session=True,
             )
         except OSError as error:
             raise ChildError(f"cannot start {shlex.join(command)}: {error.strerror}") from None
@@ -182,9 +177,6 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes], IO[b
 
 
 def _kill(process: subprocess.Popen[bytes], mark: str) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    family.kill(mark)
-    process.wait()
+    family.end(process, mark)
     for pipe in _pipes(process):
         pipe.close()

@@ -3,6 +3,9 @@
 A process group is left by ``setsid``, and a parent by a second fork. The mark is a variable of the
 environment, which both keep: what is lost only where a process is started with another one.
 Elsewhere than on Linux nothing is found, and a child ends with its process group alone.
+
+None outlives this process, however that ends: a second one, which is this file, waits for its end
+and then ends all that is left.
 """
 
 from __future__ import annotations
@@ -10,11 +13,75 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
+import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 MARK = "SPECDEC_CHILD"
 ROUNDS = 100  # of looking for processes that are there still, or were started meanwhile
+_lock = threading.Lock()
+_watchers: dict[int, subprocess.Popen[bytes]] = {}  # by process: a fork needs one of its own
+
+
+def start(
+    command: list[str], environment: Mapping[str, str], **pipes: Any
+) -> tuple[subprocess.Popen[Any], str]:
+    """Start a child in a process group of its own; it and the mark of its family.
+
+    A terminal's Ctrl-C does not reach it, so that the harness decides. ``pipes`` is for ``Popen``.
+    """
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        command, env=marked(environment, mark), start_new_session=True, **pipes
+    )
+    _tell(f"{mark} {process.pid}")
+    return process, mark
+
+
+def end(process: subprocess.Popen[Any], mark: str) -> None:
+    """End a child and all of its family, at once."""
+    _end(mark, process.pid)
+    process.wait()
+    _tell(f"{mark} 0")
+
+
+def _end(mark: str, group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    kill(mark)
+
+
+def _tell(line: str) -> None:
+    with _lock:
+        if (watcher := _watchers.get(os.getpid())) is None:
+            watcher = _watchers[os.getpid()] = subprocess.Popen(
+                [sys.executable, "-I", __file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # what ends this process's group must not end it
+                bufsize=0,
+            )
+    assert watcher.stdin
+    with contextlib.suppress(OSError):  # somebody has ended it
+        watcher.stdin.write(f"{line}\n".encode())
+
+
+def _watch() -> None:
+    """Until stdin ends keep account of the families that it tells of; then end those left."""
+    left: dict[str, int] = {}
+    for line in sys.stdin:
+        mark, group = line.split()
+        if group == "0":
+            left.pop(mark, None)
+        else:
+            left[mark] = int(group)
+    for mark, pid in left.items():
+        _end(mark, pid)
 
 
 def marked(environment: Mapping[str, str], mark: str) -> dict[str, str]:
@@ -49,3 +116,7 @@ def kill(mark: str) -> None:
                 os.kill(process, signal.SIGKILL)
         if not left:
             return
+
+
+if __name__ == "__main__":
+    _watch()

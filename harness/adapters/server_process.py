@@ -14,17 +14,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+from harness.adapters import family
+
 SHOWN = 5  # last lines of a log
-# A shell around the server, which ends it where this process's end of stdin is closed, as it is by
-# any death of this process. It exits as the server does.
-GUARDED = (
-    'exec 3<&0; "$@" </dev/null 3<&- & server=$!; '
-    "{ read -r _ <&3; kill -9 $server; } >/dev/null 2>&1 & wait $server"
-)
 
 
 class ServerProcess:
-    """One server, on whatever port it finds free. It ends with this object, and the interpreter.
+    """One server, on whatever port it finds free. It ends with this object, and this process.
 
     Parameters
     ----------
@@ -58,19 +54,18 @@ class ServerProcess:
     ) -> None:
         self._name = os.path.basename(command[0])
         try:
-            self._process = subprocess.Popen(
-                ["sh", "-c", GUARDED, "sh", *command],
-                stdin=subprocess.PIPE,
+            self._process, mark = family.start(
+                list(command),
+                {**os.environ, **(variables or {})},
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env={**os.environ, **(variables or {})},
-                start_new_session=True,  # a terminal's Ctrl-C is for the harness, which stops it
             )
         except OSError as error:
             raise ValueError(f"cannot start {shlex.join(command)}: {error.strerror}") from None
-        self.stop = weakref.finalize(self, _kill, self._process)
+        self.stop = weakref.finalize(self, family.end, self._process, mark)
         assert self._process.stdout
         self._log = _Log(self._process.stdout, listening)
         try:
@@ -92,9 +87,8 @@ class ServerProcess:
         if code is None:
             return ""
         self._log.thread.join(patience)
-        number = -code if code < 0 else code - 128  # the latter as a shell says it
-        if number in set(signal.Signals):
-            return f"was ended by {signal.Signals(number).name}{self._log.tail()}"
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}{self._log.tail()}"
         return f"exited with status {code}{self._log.tail()}"
 
 
@@ -124,9 +118,3 @@ class _Log:
         """The last lines, in one."""
         kept = " | ".join(" ".join(line.split()) for line in list(self._kept))
         return f"; its log ends: {kept}" if kept else ""
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
