@@ -257,9 +257,20 @@ def pytest_runtest_makereport(
         status = Status.UNSUPPORTED if left_out else Status.ERROR
         verdict = Verdict(check=f"{suite}.{test}", status=status, message=message)
     if verdict is not None:
+        if hasattr(report, "wasxfail") and not verdict.passed:
+            _judge_by_its_words(report, item, verdict)
         report.user_properties.append(("verdict", msgspec.to_builtins(verdict)))
         if (found := getattr(item, "funcargs", {}).get("subject")) is not None:
             report.user_properties.append(("versions", found.versions))
         if again := item.stash.get(_retries_key, 0):
             report.user_properties.append(("retries", again))
     return report
+
+
+def _judge_by_its_words(report: pytest.TestReport, item: pytest.Item, verdict: Verdict) -> None:
+    """An item that is expected to fail was so in one way: failing in another is no xfail."""
+    if reason := item.config.stash[_expectations_key].explanation(full_name(item), verdict):
+        report.wasxfail = reason
+    else:
+        report.outcome = "failed"
+        del report.wasxfail

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.expectations import Expectations, ExpectationsError
+from harness.verdict import Status, Verdict
 
 FILE = """
 # Known failures of some engine.
@@ -85,6 +86,29 @@ def test_a_tilde_marks_what_comes_and_goes(tmp_path: Path) -> None:
     assert found.unused() == []
 
 
+def test_a_text_says_which_failure_it_is_and_only_such_an_entry_explains_an_error(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "xfails.txt"
+    file.write_text("test_a* | IndexError  # the end\n~test_a* | no EOS  # EOS\ntest_b*  # any\n")
+    found = Expectations.read(str(file), None)
+    for item, status, message, reason in (
+        ("test_a", Status.ERROR, "it raised IndexError: 3", "the end"),
+        ("test_a", Status.FAIL, "it raised IndexError: 3", "the end"),
+        ("test_a", Status.FAIL, "there was no EOS", "EOS"),
+        ("test_a", Status.FAIL, "token 3 is 4", ""),
+        ("test_a", Status.ERROR, "cannot import 'x'", ""),
+        ("test_b", Status.FAIL, "token 3 is 4", "any"),
+        ("test_b", Status.INCONCLUSIVE, "too few samples", "any"),
+        ("test_b", Status.ERROR, "cannot import 'x'", ""),
+        ("test_c", Status.FAIL, "token 3 is 4", ""),
+    ):
+        verdict = Verdict(check="x.y", status=status, message=message)
+        assert found.explanation(f"suites/test_x.py::{item}", verdict) == reason, (item, message)
+    assert found.may_pass("suites/test_x.py::test_a")
+    assert not found.may_pass("suites/test_x.py::test_b")
+
+
 def test_no_file_expects_nothing() -> None:
     found = Expectations.read(None, None)
     assert (found.xfail(ITEM), found.skip(ITEM), found.unused()) == ("", "", [])
@@ -95,6 +119,9 @@ def test_an_entry_needs_a_reason(tmp_path: Path, entry: str) -> None:
     file = tmp_path / "xfails.txt"
     file.write_text(f"# comment\n\n{entry}\n")
     with pytest.raises(ExpectationsError, match=r"xfails.txt, line 3: .* needs a reason after '#'"):
+        Expectations.read(str(file), None)
+    file.write_text("test_x |  # why\n")
+    with pytest.raises(ExpectationsError, match=r"line 1: an entry needs a text after '|'"):
         Expectations.read(str(file), None)
 
 

@@ -49,7 +49,7 @@ def test_what_is_written_is_clean(door: str, tmp_path: Path) -> None:
 
 def test_the_file_of_known_failures_can_be_read(tmp_path: Path) -> None:
     write("mine", "python", tmp_path)
-    assert Expectations.read(str(tmp_path / "mine.xfails.txt"), None).xfails == {}
+    assert Expectations.read(str(tmp_path / "mine.xfails.txt"), None).xfails == []
     example = text("mine", "python", "xfails").splitlines()[-1].removeprefix("# ")
     (tmp_path / "example.txt").write_text(example)
     assert len(Expectations.read(str(tmp_path / "example.txt"), None).xfails) == 1

@@ -222,8 +222,13 @@ def test_a_crash_is_an_error_row(
     [row] = run.verdicts
     assert (row.verdict.status, words in row.verdict.message) == (Status.ERROR, True)
     assert (row.verdict.check, row.expected_failure) == ("smoke.wired", "")
-    # It stays one where it is expected.
+    # It stays one where it is expected, which takes its words: a name does not stand for them.
     run = suites(SMOKE, f"--decoder=decoders:{decoder}", "--xfails-file", lines("test_w*  # known"))
+    assert run.code == 1
+    [row] = run.verdicts
+    assert (row.verdict.status, row.expected_failure) == (Status.ERROR, "")
+    entry = f"test_w* | {words}  # known"
+    run = suites(SMOKE, f"--decoder=decoders:{decoder}", "--xfails-file", lines(entry))
     assert run.code == 0
     [row] = run.verdicts
     assert (row.verdict.status, row.expected_failure) == (Status.ERROR, "known")
@@ -232,7 +237,7 @@ def test_a_crash_is_an_error_row(
 @pytest.mark.parametrize(
     ("decoder", "words"),
     [
-        ("too_few", "requests were answered by a "),
+        ("too_few", "requests were answered by "),
         ("beyond_the_vocabulary", "token 64 is outside the vocabulary 0..63"),
         ("nothing_at_all", "a completion is a NoneType"),
         ("nan_logprobs", "log probability nan is above 0 or not a number"),
@@ -308,6 +313,21 @@ def test_a_known_failure_is_expected_with_its_reason(
     assert "stale" not in run.output
     [row] = run.verdicts
     assert (row.verdict.status, row.expected_failure) == (Status.FAIL, "see issue 5")
+
+
+def test_another_failure_than_the_known_one_is_none(
+    suites: Suites, lines: Callable[[str], str]
+) -> None:
+    path = lines("test_identity[tiny] | IndexError  # the context\ntest_identity* | token  # last")
+    run = suites(GREEDY, "--decoder=decoders:last_token", "--xfails-file", path)
+    assert (run.code, "1 xfailed" in run.output) == (0, True)
+    [row] = run.verdicts
+    assert row.expected_failure == "last"
+    path = lines("~test_identity[tiny] | IndexError  # the context")
+    run = suites(GREEDY, "--decoder=decoders:last_token", "--xfails-file", path)
+    assert (run.code, "1 failed" in run.output) == (1, True)
+    [row] = run.verdicts
+    assert (row.verdict.status, row.expected_failure) == (Status.FAIL, "")
 
 
 def test_a_failure_that_is_gone_is_told(suites: Suites, lines: Callable[[str], str]) -> None:

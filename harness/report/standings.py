@@ -58,6 +58,8 @@ class Standing:
         As the decoder says, else of what the harness has installed.
     problems : list of str
         What is wrong with the record.
+    found_by_it : int
+        Known failures that were news to this run: the list that has them was written after it.
     """
 
     decoder: str
@@ -70,6 +72,7 @@ class Standing:
     machine: str
     suites: dict[str, list[VerdictRow]]
     problems: list[str] = field(default_factory=list)
+    found_by_it: int = 0
 
     @property
     def name(self) -> str:
@@ -105,9 +108,12 @@ def _decoders(record: Record) -> list[str]:
 def _standing(record: Record, decoder: str) -> Standing:
     header, known = record.header, known_failures(decoder)
     suites: dict[str, list[VerdictRow]] = {}
+    news = 0
     for row in record.verdicts:
         if row.decoder == decoder and row.suite != "benchmark":
-            suites.setdefault(row.suite, []).append(_explained(row, known))
+            told = _explained(row, known)
+            suites.setdefault(row.suite, []).append(told)
+            news += told is not row
     versions: dict[str, str] = {}
     for rows in suites.values():
         for row in rows:
@@ -135,6 +141,7 @@ def _standing(record: Record, decoder: str) -> Standing:
         ),
         suites={name: suites[name] for name in in_order(suites)},
         problems=record.problems,
+        found_by_it=news,
     )
 
 
@@ -143,7 +150,9 @@ def _explained(row: VerdictRow, known: Expectations) -> VerdictRow:
     wrong = row.verdict.status in (Status.FAIL, Status.ERROR)
     if row.expected_failure or not wrong:
         return row
-    return msgspec.structs.replace(row, expected_failure=known.xfail(row.item))
+    if not (reason := known.explanation(row.item, row.verdict)):
+        return row
+    return msgspec.structs.replace(row, expected_failure=reason)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -220,6 +229,7 @@ def section(found: Sequence[Standing]) -> Section:
         ],
         [
             Notes("How to read a cell", [LEGEND]),
+            *_news(found),
             Notes("Commands", list(dict.fromkeys(s.command for s in found)), verbatim=True),
             *(
                 Notes(f"Problems of the record of {standing.name}", standing.problems)
@@ -229,6 +239,13 @@ def section(found: Sequence[Standing]) -> Section:
         ],
         figures={"standings": [line for standing in found for line in _figures(standing)]},
     )
+
+
+def _news(found: Sequence[Standing]) -> list[Notes]:
+    """Whose known failures were none yet when they were run: their commands ended in red."""
+    told = [f"{s.name}: {s.found_by_it}" for s in found if s.found_by_it]
+    title = "Known failures that these runs found, and that were listed after them"
+    return [Notes(title, told)] if told else []
 
 
 def _figures(standing: Standing) -> list[dict[str, object]]:
