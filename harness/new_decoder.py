@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -105,6 +106,8 @@ def _module(name: str) -> str:
 
 def _taken(module: str) -> bool:
     """Whether a module of that name is installed, which would be imported in its place."""
+    if module in sys.stdlib_module_names or module == "conftest":
+        return True
     spec = importlib.util.find_spec(module)
     return spec is not None and Path(spec.origin or "").resolve().parent != Path.cwd()
 

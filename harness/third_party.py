@@ -24,7 +24,7 @@ from harness.checks.budget import PROFILES
 from harness.command_line import BadInput, Parser, refuse
 
 ROOT = Path(__file__).resolve().parent.parent
-RECIPES = ROOT / "ci" / "engines"
+RECIPES = ROOT / "harness" / "adapters" / "recipes"
 RESULTS = Path("reports") / "third_party"  # relative: it goes into the record's command
 XFAILS = Path("harness") / "adapters" / "xfails"
 STAMP = "recipe.sha256"
@@ -35,6 +35,7 @@ SECONDS = 30  # of a statistical test: most engines decode one request at a time
 
 EPILOG = """\
 arguments after -- go to pytest: ci/third_party NAME -- -n 2 -k greedy
+(a record of such a part goes to reports/third_party/parts/)
 
 exit status:
   0  everything that ran ended as expected; known failures are in harness/adapters/xfails/
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.list:
             print(listing())
             return 0
+        if given.names and not (ROOT / "pyproject.toml").exists():
+            raise BadInput("records are kept in a checkout: pytest --pyargs suites --decoder NAME")
         for name in given.install:
             _known(name, "environment", sorted({e.environment for e in ENGINES.values()}))
         for name in given.names:
@@ -65,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given.install:
         worst = max(worst, _ready(name, given.again))
     statuses = [_decoder(name, given, to_pytest) for name in given.names]
-    _summary([record_of(name, given.pair) for name in given.names])
+    _summary([record_of(name, given.pair, is_part(to_pytest)) for name in given.names])
     return 1 if 1 in statuses else max([worst, *statuses])
 
 
@@ -123,13 +126,25 @@ def install(name: str, again: bool = False) -> None:
         shutil.rmtree(directory, ignore_errors=True)
         lines = log.read_text(errors="replace").splitlines()[-SHOWN:]
         print(*lines, sep="\n", file=sys.stderr)
-        raise InstallError(f"ci/engines/{name} failed; all of its log: {log}")
+        raise InstallError(f"the recipe {name} failed; all of its log: {log}")
     (directory / STAMP).write_text(_digest(name) + "\n")
 
 
-def record_of(name: str, pair: str = "") -> Path:
-    """Where the record of a decoder goes."""
-    return RESULTS / (f"{name}.{pair}.jsonl" if pair else f"{name}.jsonl")
+def record_of(name: str, pair: str = "", part: bool = False) -> Path:
+    """Where the record of a decoder goes; one of a part of the suites replaces no whole one."""
+    directory = RESULTS / "parts" if part else RESULTS
+    return directory / (f"{name}.{pair}.jsonl" if pair else f"{name}.jsonl")
+
+
+def is_part(to_pytest: Sequence[str]) -> bool:
+    """Whether pytest's arguments change what is run, and not only how."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("-n", "--dist", "-p", "--junitxml"):
+        parser.add_argument(name, action="append")
+    for name in ("--resume", "-q", "-v"):
+        parser.add_argument(name, action="store_true")
+    _, others = parser.parse_known_args(to_pytest)
+    return bool(others)
 
 
 def command(name: str, profile: str, pair: str = "", extra: Sequence[str] = ()) -> list[str]:
@@ -141,7 +156,7 @@ def command(name: str, profile: str, pair: str = "", extra: Sequence[str] = ()) 
     xfails = XFAILS / f"{name}.txt"
     if (ROOT / xfails).exists():
         words += ["--xfails-file", str(xfails)]
-    return [*words, "--results", str(record_of(name, pair)), *extra]
+    return [*words, "--results", str(record_of(name, pair, is_part(extra))), *extra]
 
 
 def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -195,7 +210,7 @@ def _decoder(name: str, given: argparse.Namespace, to_pytest: Sequence[str]) -> 
     """Install what a decoder needs, and judge it; returns an exit status."""
     if name in ENGINES and (status := _ready(ENGINES[name].environment, given.again)):
         return status
-    record = ROOT / record_of(name, given.pair)
+    record = ROOT / record_of(name, given.pair, is_part(to_pytest))
     record.parent.mkdir(parents=True, exist_ok=True)
     words = command(name, given.profile, given.pair, to_pytest)
     print(f"== {name}: python {' '.join(words)}", flush=True)

@@ -54,7 +54,7 @@ def test_a_decoder_that_declares_nothing_is_asked_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("too_few", "requests were answered by a "),
+        ("too_few", "requests were answered by "),
         ("beyond_the_vocabulary", "token 64 is outside the vocabulary"),
         ("nothing_at_all", "a completion is a NoneType"),
         ("nan_logprobs", "log probability nan"),

@@ -96,7 +96,7 @@ def answered(subject: Subject, request: Request) -> Verdict:
         ("other id", "the child answered message 3, not 2"),
         ("other type", "the child answered generate with piece, not with completions"),
         ("unknown type", "is not in the protocol (Invalid value 'answer' - at `$.type`)"),
-        ("too few", "1 requests were answered by a 0 completions"),
+        ("too few", "1 requests were answered by 0 completions"),
         ("NaN", "this is not JSON"),
         ("null", "(Expected `float`, got `null` - at `$.completions[0].logprobs[0]`)"),
         ("float token", "(Expected `int`, got `float` - at `$.completions[0].tokens[0]`)"),

@@ -88,7 +88,7 @@ def test_a_good_completion_is_not() -> None:
     ("answer", "words"),
     [
         (lambda right, requests: None, "requests were answered by a NoneType"),
-        (lambda right, requests: [], "requests were answered by a 0 completions"),
+        (lambda right, requests: [], "requests were answered by 0 completions"),
         (lambda right, requests: iter(()), "answered by a tuple_iterator"),
         (answered(lambda c: msgspec.structs.replace(c, tokens=[99])), "outside the vocabulary"),
         (answered(lambda c: c.tokens), "a completion is a list"),

@@ -55,10 +55,10 @@ def test_a_recipe_that_fails_leaves_a_log_and_no_environment(
     assert main(["acme"]) == 3
     errors = capsys.readouterr().err
     assert "no wheel\n" in errors
-    assert "error: ci/engines/acme-1 failed; all of its log: " in errors
+    assert "error: the recipe acme-1 failed; all of its log: " in errors
     assert not environment("acme-1").exists()
     assert environment("acme-1").with_name("acme-1.log").read_text() == "no wheel\n"
-    with pytest.raises(InstallError, match="ci/engines/acme-1 failed"):
+    with pytest.raises(InstallError, match="acme-1 failed"):
         install("acme-1")
 
 
@@ -144,7 +144,8 @@ def test_a_decoder_is_judged_and_its_record_knows_no_machine(
     monkeypatch.setattr(os, "environ", {k: v for k, v in os.environ.items() if k[:6] != "PYTEST"})
     to_pytest = ["--", "-k", "wired", "-pno:cacheprovider"]
     assert main(["--profile", "smoke", "lost:build", *to_pytest]) == 1
-    text = (root / third_party.record_of("lost:build")).read_text()
+    text = (root / third_party.record_of("lost:build", part=True)).read_text()
+    assert not (root / third_party.record_of("lost:build")).exists()
     assert "~/weights, weights: not found; TMP/main.c:3, TMP/ops.c:5" in text
     assert str(Path.home()) + "/" not in text
     assert str(root) not in text

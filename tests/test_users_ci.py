@@ -184,9 +184,9 @@ def test_the_wheel_has_all_it_needs(installed: Path) -> None:
         "harness/pytest_entry.py",
     ):
         assert (installed / name).exists(), name
-    there = {path.name for path in (ROOT / "harness" / "adapters" / "xfails").glob("*.txt")}
-    packed = {path.name for path in (installed / "harness" / "adapters" / "xfails").glob("*.txt")}
-    assert packed == there
+    for folder in ("xfails", "recipes", "node"):
+        there, packed = (base / "harness" / "adapters" / folder for base in (ROOT, installed))
+        assert {path.name for path in packed.iterdir()} == {path.name for path in there.iterdir()}
 
 
 def test_a_wrong_decoder_in_another_directory_and_everything_a_ci_wants_of_it(

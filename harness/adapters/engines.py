@@ -7,6 +7,8 @@ by its adapter. ``ci/third_party --install ENVIRONMENT`` makes such a directory.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import inspect
 import os
 import pkgutil
@@ -32,7 +34,7 @@ class Engine:
     factory : str
         ``package.module:function``, which gets a ``PairFiles``.
     environment : str
-        A script of that name in ``ci/engines/`` installs it.
+        A script of that name in ``harness/adapters/recipes/`` installs it.
     forms : tuple of str
         In which it wants its models.
     timeout : float
@@ -74,7 +76,7 @@ class Program:
     factory : str
         ``package.module:function``, which gets a ``ModelPair``.
     environment : str
-        A script of that name in ``ci/engines/`` installs it.
+        A script of that name in ``harness/adapters/recipes/`` installs it.
     options : mapping
         Handed to the factory, where the user does not say otherwise.
     """
@@ -107,13 +109,12 @@ def engines_directory() -> Path:
 def _harness_alone() -> Path:
     """A directory that holds this package and nothing of what is installed beside it."""
     package = Path(harness.__file__).parent
-    alone = engines_directory() / "harness-alone"
+    # One for each checkout: they may run at the same time.
+    digest = hashlib.sha256(str(package).encode()).hexdigest()[:12]
+    alone = engines_directory() / f"harness-alone-{digest}"
     alone.mkdir(parents=True, exist_ok=True)
-    link = alone / "harness"
-    if not link.is_symlink() or link.readlink() != package:
-        fresh = alone / f"harness-{os.getpid()}"
-        fresh.symlink_to(package)
-        fresh.replace(link)
+    with contextlib.suppress(FileExistsError):
+        (alone / "harness").symlink_to(package)
     return alone
 
 

@@ -141,12 +141,13 @@ def endpoint(
     declared |= {"plain"} if other else set()
     declared |= {"batch"} if speculative.together > 1 else set()
     declared |= {"stream"} if kind.streams else set()
-    declared = (declared | _names(also)) - _names(without)
+    declared = (declared | names(also)) - names(without)
     return HttpDecoder(speculative, other, frozenset(declared))
 
 
-def _names(text: str) -> set[str]:
-    names = {name for name in text.split(",") if name}
-    if unknown := names - set(CAPABILITIES):
+def names(text: str) -> set[str]:
+    """Capabilities from ``a,b``; ValueError if there is no such one."""
+    found = {name for name in text.split(",") if name}
+    if unknown := found - set(CAPABILITIES):
         raise ValueError(f"unknown capability {min(unknown)!r}")
-    return names
+    return found

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.adapters import NotInstalledError
 from harness.adapters.engines import environment
+from harness.adapters.http import names
 from harness.adapters.http_apis import Api, api_named
 from harness.adapters.http_client import Server, ServerError
 from harness.adapters.server_process import ServerProcess
@@ -87,7 +88,7 @@ class LlamaServers:
         self.versions = api.versions
         together = {"batch"} if slots > 1 else set()
         declared = api.capabilities | {"plain", "stream"} | together
-        self.capabilities = declared - set(without.split(","))
+        self.capabilities = declared - names(without)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Let the servers decode all requests, one after the other, each as many as it has slots.

@@ -216,7 +216,10 @@ def command(
 
 def words(line: str) -> list[str]:
     """The words of a command; ValueError if there is none, or no such program."""
-    found = shlex.split(line)
+    try:
+        found = shlex.split(line)
+    except ValueError as error:
+        raise ValueError(f"the command {line!r} cannot be split into words: {error}") from None
     if not found:
         raise ValueError('the command is empty: give "cmd: ./my_decoder --flag"')
     if shutil.which(found[0]) is None:

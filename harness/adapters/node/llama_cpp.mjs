@@ -9,7 +9,7 @@
 import { randomInt } from "node:crypto";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { serve } from "../../../examples/stdio_node/stdio.mjs";
+import { serve } from "./stdio.mjs";
 
 const ENGINE = pathToFileURL(join(process.argv[2], "node-llama-cpp", "dist", "index.js"));
 const engine = await import(ENGINE);

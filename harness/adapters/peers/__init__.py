@@ -1,6 +1,6 @@
 """Small libraries of speculative decoding on PyPI as subjects, a module each.
 
-They run where ``ci/engines/peers-transformers-*`` installs them, with the transformers that each
+They run where the recipes ``peers-transformers-*`` install them, with the transformers that each
 works with: several crop its cache in a way that 5.24 refuses. ``base`` has what they share.
 
 What an adapter does to a library is said in its first lines. It never mends an output: tokens

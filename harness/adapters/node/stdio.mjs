@@ -1,0 +1,1 @@
+../../../examples/stdio_node/stdio.mjs
