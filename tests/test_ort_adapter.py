@@ -68,7 +68,7 @@ def test_joined(tmp_path: Path) -> None:
     for name in ("a", "b"):
         config = {"model": {"type": "llama", "decoder": {"filename": "model.onnx", "name": name}}}
         (tmp_path / name / "genai_config.json").write_text(json.dumps(config))
-    made = joined(tmp_path / "a", tmp_path / "b", tmp_path / "both")
+    made = joined(tmp_path / "a", tmp_path / "b")
     model = json.loads((made / "genai_config.json").read_text())["model"]
     assert model["type"] == "speculative"
     assert model["decoder"] == {"filename": "target/model.onnx", "name": "a"}

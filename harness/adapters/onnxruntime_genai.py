@@ -8,15 +8,16 @@ which it has only one, nor ``logprobs``: it gives logits.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import random
-import tempfile
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from harness.adapters.converted import converted
 from harness.adapters.onnx_models import onnx_model
 from harness.contract import Completion, Metrics, Request, validate
 from harness.pair_files import OnDisk
@@ -54,14 +55,12 @@ class OrtDecoder:
         self._pair, self._max_ngram = pair, max_ngram
         names = ("onnxruntime", "onnxruntime-genai")
         self.versions = {name: metadata.version(name) for name in names}
-        self._directory = tempfile.TemporaryDirectory()
         self._model = functools.lru_cache(KEPT)(self._load)
         self.capabilities = _CAPABILITIES | (set() if max_ngram else {"model_draft"})
         try:
             self._target = self._speculative = onnx_model(pair.file("target", "hf"))
             if not max_ngram:
-                draft = onnx_model(pair.file("draft", "hf"))
-                self._speculative = joined(self._target, draft, Path(self._directory.name))
+                self._speculative = joined(self._target, onnx_model(pair.file("draft", "hf")))
         except NotImplementedError:  # its builder does not know the architecture
             self.capabilities = frozenset()
 
@@ -72,10 +71,6 @@ class OrtDecoder:
     def stream(self, request: Request) -> Iterator[list[int]]:
         """Decode one request, and yield its ids as they come."""
         return _pieces(self._generator(request))
-
-    def close(self) -> None:
-        """Remove what joins the two models."""
-        self._directory.cleanup()
 
     def _generate(self, request: Request) -> Completion:
         generator = self._generator(request)
@@ -147,8 +142,13 @@ def metrics(stats: dict[str, Any]) -> Metrics:
     )
 
 
-def joined(target: Path, draft: Path, directory: Path) -> Path:
-    """Write into ``directory`` a speculative model of two, with links to their files."""
+def joined(target: Path, draft: Path) -> Path:
+    """A speculative model of two, with links to their files, beside the target."""
+    digest = hashlib.sha256(str(draft).encode()).hexdigest()[:12]
+    return converted(target, f"speculative-{digest}", functools.partial(_join, draft))
+
+
+def _join(draft: Path, target: Path, directory: Path) -> None:
     config, other = (json.loads((d / "genai_config.json").read_text()) for d in (target, draft))
     for name, role in (("target", target), ("draft", draft)):
         (directory / name).symlink_to(role)
@@ -159,7 +159,6 @@ def joined(target: Path, draft: Path, directory: Path) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (directory / name).symlink_to(target / name)
     (directory / "genai_config.json").write_text(json.dumps(config))
-    return directory
 
 
 def draft(pair: OnDisk) -> OrtDecoder:
