@@ -15,6 +15,7 @@ from reference_impl.cache import Ints
 from reference_impl.clock import Clock
 from reference_impl.randomness import Streams
 from reference_impl.sampling import History, Parameters
+from reference_impl.transfers import to_device
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Batch:
 
     def texts_but_last(self) -> Tensor:
         """All but the last token of every row's text, padded at the end, [B, T] on the device."""
-        return torch.from_numpy(self.tokens[:, : int(self.length.max()) - 1]).to(self.device)
+        return to_device(self.tokens[:, : int(self.length.max()) - 1], self.device)
 
     def tokens_from(self, start: Ints, count: int) -> Ints:
         """``count`` tokens of every row from index ``start`` [B] on, padded, [B, count]."""
@@ -100,7 +101,7 @@ class Batch:
 
     def new_tokens(self) -> Tensor:
         """Length of every row's output, [B] on the device."""
-        return torch.from_numpy(self.length - self.prompt_length).to(self.device)
+        return to_device(self.length - self.prompt_length, self.device)
 
     def cut(self, emitted: Ints, count: Ints) -> Ints:
         """How many of the emitted tokens to keep, [B]: up to the first that ends the output.
@@ -144,7 +145,7 @@ class Batch:
         self.length = self.length + kept
         if self.history is not None:
             self.history = self.history.extended(
-                torch.from_numpy(emitted).to(self.device), torch.from_numpy(valid).to(self.device)
+                to_device(emitted, self.device), to_device(valid, self.device)
             )
 
     def fed(self, count: Ints) -> None:
@@ -199,7 +200,7 @@ class Batch:
         for name in ("index", "prompt_length", "length", "limit", "tokens", "draft_tokens"):
             setattr(self, name, getattr(self, name)[rows])
         self.active, self._eos, self._stops = self.active[rows], self._eos[rows], self._stops[rows]
-        on_device = torch.from_numpy(rows).to(self.device)
+        on_device = to_device(rows, self.device)
         self.parameters = self.parameters.rows(on_device)
         self.streams.select(on_device)
         if self.history is not None:

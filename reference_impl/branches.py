@@ -22,6 +22,7 @@ from reference_impl.engine import SpeculativeEngine
 from reference_impl.proposal import Proposal
 from reference_impl.randomness import inverse_cdf
 from reference_impl.sampling import one_hot
+from reference_impl.transfers import to_device
 
 
 class BranchDrafter(ModelDrafter):
@@ -86,7 +87,7 @@ class TwoBranches(SpeculativeEngine):
         """Draw the token [B] after the text from its logits [B, 1, V], the openings in turn."""
         nothing = Proposal(first[:, None][:, :0], batch.room() * 0)
         p = super().law(self.process(logits, batch, nothing), batch)[:, 0]
-        used = torch.from_numpy((batch.room() > 0) * 3).to(self.device)
+        used = to_device((batch.room() > 0) * 3, self.device)
         u = batch.streams.uniform(3, used=used)
         return self.tried(p, torch.stack([first, second], 1), u)
 
@@ -98,7 +99,7 @@ class TwoBranches(SpeculativeEngine):
         """As ever; but where the first token was drawn, it is its own law."""
         p = super().law(processed, batch)
         if p.shape[1] > 1:
-            drawn = torch.from_numpy(batch.room() > 0).to(self.device).unsqueeze(1)
+            drawn = to_device(batch.room() > 0, self.device).unsqueeze(1)
             p[:, 0] = torch.where(drawn, one_hot(self._token, self.vocab), p[:, 0])
         return p
 

@@ -20,6 +20,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from reference_impl.compiled import rounded_up, static_forward
 from reference_impl.layout import Layout
+from reference_impl.transfers import to_device
 
 Ints = NDArray[np.int64]
 States = list[tuple[Tensor, ...]]
@@ -180,7 +181,7 @@ class CachedModel:
             where.first = None
         else:
             steps = torch.arange(width, device=self.device)
-            position = torch.from_numpy(start).to(self.device).unsqueeze(1) + steps
+            position = to_device(start, self.device).unsqueeze(1) + steps
             where.slots, where.visible = position, int(start.max()) + width
             where.first = int(start[0]) if (start == start[0]).all() else None
         if where.visible > where.capacity:
@@ -263,7 +264,7 @@ class CachedModel:
         path : Tensor [B, T], int64
             Nodes in ascending order.
         """
-        first = torch.from_numpy(start).to(self.device).unsqueeze(1)
+        first = to_device(start, self.device).unsqueeze(1)
         row = torch.arange(len(path), device=self.device).unsqueeze(1)
         to = first + torch.arange(path.shape[1], device=self.device)
         for layer in self._cache.layers:

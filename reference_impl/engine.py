@@ -34,6 +34,7 @@ from reference_impl.proposal import Drafter, Emitted, Proposal
 from reference_impl.randomness import inverse_cdf
 from reference_impl.recurrent import cached_model, position_bytes
 from reference_impl.speculative import residual
+from reference_impl.transfers import to_device
 
 CACHE_BUDGET = 2 << 30  # bytes of keys and values, or states, that one batch may fill
 
@@ -123,7 +124,7 @@ class SpeculativeEngine:
             rows = np.flatnonzero(batch.active)
             batch.select(rows)
             cached = cached[rows]
-            on_device = torch.from_numpy(rows).to(self.device)
+            on_device = to_device(rows, self.device)
             target.select(on_device)
             if self.drafter and batch.draft_tokens.any():
                 self.drafter.select(on_device)
@@ -151,7 +152,7 @@ class SpeculativeEngine:
         batch.fed(proposal.count + 1)
         processed = self.process(logits, batch, proposal)
 
-        count = torch.from_numpy(proposal.count).to(self.device)
+        count = to_device(proposal.count, self.device)
         u = self.coins(batch, count + 1, proposal.tokens.shape[1] + 1)
         if batch.parameters.greedy:
             accepted, chosen = self.matched(self.best(processed), proposal, count, u)
@@ -186,7 +187,7 @@ class SpeculativeEngine:
 
     def block(self, batch: Batch, proposal: Proposal) -> Tensor:
         """What the target is fed, [B, K + 1]: the last token of every row, and its drafts."""
-        last = torch.from_numpy(batch.tokens_from(batch.length - 1, 1)).to(self.device)
+        last = to_device(batch.tokens_from(batch.length - 1, 1), self.device)
         return torch.cat([last, proposal.tokens], 1)
 
     def rows(self, logits: Tensor) -> Tensor:
@@ -312,10 +313,8 @@ class SpeculativeEngine:
 
     def commit(self, batch: Batch, cached: Ints, emitted: Emitted) -> Ints:
         """Append what is kept, finish rows, roll back; the round's only wait for the device."""
-        fetched = torch.cat([emitted.accepted.unsqueeze(1), emitted.tokens], 1).cpu().numpy()
-        accepts, tokens = fetched[:, 0], fetched[:, 1:]
+        accepts, tokens, values = emitted.fetched()
         kept = self.cut(batch, tokens, accepts + 1)
-        values = emitted.logprobs.cpu().numpy() if emitted.logprobs is not None else None
         for row in np.flatnonzero(batch.active):
             output = batch.outputs[row]
             output.rounds.append(Round(int(emitted.proposal.count[row]), int(accepts[row])))

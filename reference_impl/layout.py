@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from reference_impl.transfers import to_device
 
 if TYPE_CHECKING:
     from reference_impl.cache import Ints
@@ -39,26 +42,27 @@ class Layout:
         """Slots up to the last one that is fed."""
         return int(self.start.max()) + self.first + self.width
 
+    @functools.cached_property
     def starts(self) -> Tensor:
-        """Tokens of each text, [B, 1]."""
-        return torch.from_numpy(self.start).to(self.depth.device).unsqueeze(1)
+        """Tokens of each text, [B, 1] on the device."""
+        return to_device(self.start, self.depth.device).unsqueeze(1)
 
     def slots(self) -> Tensor:
         """Where the nodes go, [B, width]."""
         steps = torch.arange(self.first, self.first + self.width, device=self.depth.device)
-        return self.starts() + steps
+        return self.starts + steps
 
     def positions(self) -> Tensor:
         """Positions of the nodes, [B, width]."""
-        return self.starts() + self.depth[:, self.first : self.first + self.width]
+        return self.starts + self.depth[:, self.first : self.first + self.width]
 
     def seen(self) -> tuple[Tensor, Tensor]:
         """Slots that each node sees [B, width, visible]; positions they hold [B, visible]."""
         slot = torch.arange(self.visible, device=self.depth.device)
-        node = slot - self.starts()  # below 0: the text
+        node = slot - self.starts  # below 0: the text
         at = node.clamp(0, self.depth.shape[1] - 1)
         ours = self.ancestors[:, self.first : self.first + self.width]
         among = ours.gather(2, at.unsqueeze(1).expand(-1, self.width, -1))
         inside = (node >= 0) & (node < self.first + self.width)
         seen = (node < 0).unsqueeze(1) | (inside.unsqueeze(1) & among)
-        return seen, torch.where(node < 0, slot, self.starts() + self.depth.gather(1, at))
+        return seen, torch.where(node < 0, slot, self.starts + self.depth.gather(1, at))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import SpeculativeEngine
+from reference_impl.transfers import to_device
 
 
 class PreemptingEngine(SpeculativeEngine):
@@ -43,7 +43,7 @@ class PreemptingEngine(SpeculativeEngine):
     def resume(self, batch: Batch, target: CachedModel, cached: Ints, row: int) -> Ints:
         """Feed a row without a cache all its tokens but the last; returns the cached lengths."""
         length = self.resumed_length(batch, row)
-        text = torch.from_numpy(batch.tokens[row : row + 1, :length]).to(self.device)
+        text = to_device(batch.tokens[row : row + 1, :length], self.device)
         alone = self.cache(capacity := self.capacity(batch))
         alone.prefill(text)
         target.put([row], alone.take(0, capacity), len(batch))  # its empty slots as well

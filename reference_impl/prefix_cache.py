@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints, States
 from reference_impl.engine import SpeculativeEngine
+from reference_impl.transfers import to_device
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PrefixCachedEngine(SpeculativeEngine):
         missing = int((wanted - shared).max())
         if missing:
             start = np.maximum(wanted - missing, 0)  # at or before the end of what is shared
-            ids = torch.from_numpy(batch.tokens_from(start, missing)).to(self.device)
+            ids = to_device(batch.tokens_from(start, missing), self.device)
             target.forward(ids, start, keep=1)
         batch.fed(np.minimum(wanted, missing))
         return wanted

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from reference_impl.batch import Batch
@@ -49,6 +52,19 @@ class Emitted:
     accepted: Tensor
     tokens: Tensor
     logprobs: Tensor | None
+
+    def fetched(self) -> tuple[Ints, Ints, NDArray[np.float64] | None]:
+        """``accepted``, ``tokens``, ``logprobs`` on the host: a round's one wait for the device."""
+        parts = [self.accepted.unsqueeze(1), self.tokens]
+        if self.logprobs is None:
+            found = torch.cat(parts, 1).cpu().numpy()
+            return found[:, 0], found[:, 1:], None
+        # In one copy: ids are far below the 2^53 up to which a double holds all integers.
+        width = 1 + self.tokens.shape[1]
+        both = torch.cat([*(part.double() for part in parts), self.logprobs.double()], 1)
+        found = both.cpu().numpy()
+        ids = found[:, :width].astype(np.int64)
+        return ids[:, 0], ids[:, 1:], found[:, width:]
 
 
 class Drafter(Protocol):

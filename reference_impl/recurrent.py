@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from reference_impl.cache import CachedModel, Ints, States, features_of, fit_vocabulary
+from reference_impl.transfers import to_device
 
 
 class RecurrentModel(CachedModel):
@@ -67,7 +68,7 @@ class RecurrentModel(CachedModel):
             )
         if self._cache is None:
             self._begin(ids)
-        position = torch.from_numpy(start).to(self.device)
+        position = to_device(start, self.device)
         self.restore(position)
         logits, features = [], []
         for step in range(width):

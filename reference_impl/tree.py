@@ -39,6 +39,7 @@ from reference_impl.randomness import inverse_cdf
 from reference_impl.recurrent import RecurrentModel
 from reference_impl.sampling import one_hot
 from reference_impl.speculative import residual
+from reference_impl.transfers import to_device
 
 
 @dataclass
@@ -184,14 +185,14 @@ class TreeEngine(SpeculativeEngine):
 
     def verify_tree(self, batch: Batch, target: CachedModel, cached: Ints, tree: Tree) -> Tensor:
         """Feed the last token of every row, and its tree; logits [B, N + 1, V]."""
-        last = torch.from_numpy(batch.tokens_from(batch.length - 1, 1)).to(self.device)
+        last = to_device(batch.tokens_from(batch.length - 1, 1), self.device)
         ids = torch.cat([last, tree.tokens], 1)
         layout = Layout(cached, tree.depth, tree.ancestors, 0, tree.size + 1)
         return self.rows(target.tree(ids, layout))
 
     def walk(self, batch: Batch, logits: Tensor, tree: Tree) -> Walk:
         """Go from the root as far as the target's laws lead, and draw the token after that."""
-        used = torch.from_numpy(tree.used).to(self.device)
+        used = to_device(tree.used, self.device)
         u = batch.streams.uniform(tree.size + 1, used=used + 1)
         row, history = torch.arange(len(batch), device=self.device), batch.history
         at, walking = torch.zeros_like(row), torch.ones_like(row, dtype=torch.bool)

@@ -12,6 +12,18 @@ from reference_impl.engine import SpeculativeEngine
 from reference_impl.randomness import Seeded
 
 HOT = Sampling(temperature=1.3)
+# Texts of one token, of which no state is known at first, beside one that does not draft.
+ONE_TOKEN: dict[str, list[Request]] = {
+    "does not speculate": [
+        Request(prompt=(1,), max_new_tokens=12, draft_tokens=3),
+        Request(prompt=(1, 2, 3, 4, 5, 6), max_new_tokens=12, draft_tokens=3, speculate=False),
+    ],
+    "ends at once": [
+        Request(prompt=(1,), max_new_tokens=12, draft_tokens=3),
+        Request(prompt=(2,), max_new_tokens=12, draft_tokens=3),
+        Request(prompt=(1, 2, 3, 4, 5, 6), max_new_tokens=1, draft_tokens=3),
+    ],
+}
 
 _load = functools.cache(load_pair)
 

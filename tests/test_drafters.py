@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from decoding import HOT, assert_alone_as_together, assert_plain, exact
+from decoding import HOT, ONE_TOKEN, assert_alone_as_together, assert_plain, exact
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
@@ -18,7 +18,7 @@ from harness.contract import Request
 from harness.models import ModelPair
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
-from reference_impl.drafters.cascade import CascadeDrafter, EagleFollower, ModelFollower
+from reference_impl.drafters.cascade import CascadeDrafter, ModelFollower
 from reference_impl.drafters.eagle import EagleDrafter, load_eagle
 from reference_impl.drafters.early_exit import EarlyExitDrafter, first_layers
 from reference_impl.drafters.medusa import MedusaDrafter, load_medusa
@@ -45,8 +45,8 @@ def cascade(pair: ModelPair, lookup: NgramDrafter) -> CascadeDrafter:
     return CascadeDrafter(lookup, ModelFollower(pair.draft, pair.vocab_size), pair.vocab_size)
 
 
-def follower(pair: ModelPair) -> EagleFollower:
-    return EagleFollower(untrained_eagle(pair.target), pair.target, pair.vocab_size)
+def follower(pair: ModelPair) -> EagleDrafter:
+    return EagleDrafter(untrained_eagle(pair.target), pair.target, pair.vocab_size)
 
 
 DRAFTERS: dict[str, Make] = {
@@ -94,6 +94,14 @@ def test_a_seed_draws_the_same_alone_and_in_a_batch(drafter: str) -> None:
     ]
     engine = SpeculativeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
     assert_alone_as_together(engine, rows)
+
+
+@pytest.mark.parametrize("rows", ONE_TOKEN)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_texts_of_one_token_beside_one_that_does_not_draft(drafter: str, rows: str) -> None:
+    pair = exact("tiny")
+    engine = SpeculativeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
+    assert_plain(engine, pair, ONE_TOKEN[rows])
 
 
 # Early exit
@@ -194,7 +202,7 @@ def test_an_eagle_that_was_left_out_of_rounds_drafts_as_if_it_were_asked_in_all(
     pair, rounds = exact("tiny"), []
     asked: list[tuple[tuple[int, ...], list[int]]] = []
 
-    class Watched(EagleFollower):
+    class Watched(EagleDrafter):
         def propose(self, batch: Batch, count: Ints) -> Proposal:
             rounds.append(True)
             proposal = super().propose(batch, count)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from decoding import HOT, assert_alone_as_together, assert_plain, exact
+from decoding import HOT, ONE_TOKEN, assert_alone_as_together, assert_plain, exact
 
 from harness.contract import Request, Sampling
 from harness.models import ModelPair
@@ -105,6 +105,14 @@ def test_a_seed_draws_the_same_alone_and_in_a_batch(drafter: str) -> None:
     ]
     engine = TreeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
     assert_alone_as_together(engine, rows)
+
+
+@pytest.mark.parametrize("rows", ONE_TOKEN)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_texts_of_one_token_beside_one_that_does_not_draft(drafter: str, rows: str) -> None:
+    pair = exact("tiny")
+    engine = TreeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
+    assert_plain(engine, pair, ONE_TOKEN[rows])
 
 
 def test_a_tree_of_itself_is_entered_at_every_level() -> None:

@@ -1,11 +1,12 @@
 """How often a round waits for the device: once, for the tokens that it commits.
 
-On a CPU nothing waits, but the same calls are made: everything that would bring a value of a tensor
-to the host is counted.
+On a CPU nothing waits, but the same calls are made. Counted is everything that would bring a value
+of a tensor to the host, and every copy to the device that waits until it has arrived.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,7 +33,27 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
         return call
 
+    def made(original: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if "device" in named:  # from the host, and there is no way to say non_blocking
+                calls.append("tensor")
+            return original(*arguments, **named)
+
+        return call
+
+    def moved(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        # transformers' own are of what is there already.
+        ours = sys._getframe(1).f_globals["__name__"].startswith("reference_impl")
+        to = [x for x in (*arguments, *named.values()) if isinstance(x, torch.device | str)]
+        if ours and to and not named.get("non_blocking"):
+            calls.append("to")
+        return to_(self, *arguments, **named)
+
+    to_ = torch.Tensor.to
     with patch.context() as patched:
+        patched.setattr(torch.Tensor, "to", moved)
+        for name in ("tensor", "as_tensor"):
+            patched.setattr(torch, name, made(getattr(torch, name)))
         for name in TO_HOST:
             patched.setattr(torch.Tensor, name, counting(name, getattr(torch.Tensor, name)))
         yield calls
@@ -44,19 +65,49 @@ CHAINS += ("reference-medusa", "reference-eagle", "reference-eagle-cascade")
 TREES = ("reference-tree", "reference-medusa-tree", "reference-eagle-tree")
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("name", [*CHAINS, *TREES])
-def test_a_round_waits_once(name: str, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = load_pair("tiny")
-    sampling = Sampling(temperature=temperature)
-    prompts = [(1, 2, 3, 1, 2), (4, 5, 6)]
+REQUESTS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampled": {"sampling": Sampling(temperature=1.0)},
+    "all parameters": {
+        "sampling": Sampling(
+            temperature=0.8,
+            top_k=9,
+            top_p=0.9,
+            min_p=0.01,
+            repetition_penalty=1.2,
+            logit_bias={1: 1.0},
+            min_new_tokens=20,  # no row ends, upon which the others would be moved
+        ),
+        "eos": (1,),
+        "logprobs": True,
+    },
+}
+
+
+def waits(
+    name: str, parameters: dict[str, Any], patch: pytest.MonkeyPatch, **options: str
+) -> list[list[str]]:
+    """What waited in the second, third and fourth round."""
     requests = [
-        Request(prompt=p, max_new_tokens=24, sampling=sampling, seed=7, draft_tokens=3)
-        for p in prompts
+        Request(prompt=prompt, max_new_tokens=24, seed=7, draft_tokens=3, **parameters)
+        for prompt in [(1, 2, 3, 1, 2), (4, 5, 6)]
     ]
-    rounds = load_decoder(name, pair).engine.rounds(requests)
+    rounds, found = load_decoder(name, load_pair("tiny"), options).engine.rounds(requests), []
     next(rounds)
     for _ in range(3):
-        with counted(monkeypatch) as calls:
+        with counted(patch) as calls:
             next(rounds)
-        assert calls == ["cpu"]
+        found.append(calls)
+    return found
+
+
+@pytest.mark.parametrize("parameters", REQUESTS)
+@pytest.mark.parametrize("name", [*CHAINS, *TREES])
+def test_a_round_waits_once(name: str, parameters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert waits(name, REQUESTS[parameters], monkeypatch) == [["cpu"]] * 3
+
+
+def test_a_draft_that_may_stop_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether to go on is decided on the host, draft by draft."""
+    for calls in waits("reference", REQUESTS["sampled"], monkeypatch, stop_below="0.0001"):
+        assert calls == ["cpu"] * (3 + 1)

@@ -18,7 +18,7 @@ from reference_impl.acceptance import BlockVerification, SamplerMatching, Typica
 from reference_impl.branches import BranchDrafter, TwoBranches
 from reference_impl.compiled import compiled
 from reference_impl.drafters.branching import BranchingDrafter
-from reference_impl.drafters.cascade import CascadeDrafter, EagleFollower, ModelFollower
+from reference_impl.drafters.cascade import CascadeDrafter, ModelFollower
 from reference_impl.drafters.eagle import EagleDrafter, EagleLayer, load_eagle
 from reference_impl.drafters.eagle_tree import EagleTree
 from reference_impl.drafters.early_exit import EarlyExitDrafter
@@ -119,7 +119,7 @@ def eagle_cascade(
     pair: ModelPair, min_match: int = 2, layer: str = "", max_batch: int | None = None
 ) -> EngineDecoder:
     """Reference engine with suffix lookup, and an EAGLE layer where it finds nothing."""
-    second = EagleFollower(_eagle_layer(pair, layer), pair.target, pair.vocab_size)
+    second = EagleDrafter(_eagle_layer(pair, layer), pair.target, pair.vocab_size)
     drafter = CascadeDrafter(SuffixDrafter(min_match), second, pair.vocab_size)
     return EngineDecoder(pair, drafter, max_batch=max_batch)
 

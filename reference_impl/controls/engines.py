@@ -16,6 +16,7 @@ from reference_impl.proposal import Proposal
 from reference_impl.randomness import Streams, inverse_cdf
 from reference_impl.sampling import one_hot
 from reference_impl.speculative import residual
+from reference_impl.transfers import to_device
 
 
 class ArgmaxDrafter(ModelDrafter):
@@ -56,7 +57,7 @@ class SamplerMatch(PointMass):
 
     def law(self, processed: Tensor, batch: Batch) -> Tensor:
         p = super().law(processed, batch)
-        used = torch.from_numpy(batch.room() + 1).to(self.device)
+        used = to_device(batch.room() + 1, self.device)
         u = batch.streams.uniform(p.shape[1], used=used)
         # From here on the draw is the law: it accepts its equal, and else leaves itself.
         return one_hot(inverse_cdf(p, u), self.vocab)
@@ -77,7 +78,7 @@ class Candidates(SpeculativeEngine):
 
     def law(self, processed: Tensor, batch: Batch) -> Tensor:
         p = super().law(processed, batch)
-        drafting = torch.from_numpy(batch.room() > 0).to(self.device)
+        drafting = to_device(batch.room() > 0, self.device)
         if drafting.any():
             coins = self._candidates.shape[1] + 1
             u = batch.streams.uniform(coins, used=drafting * coins)

@@ -15,6 +15,7 @@ from reference_impl.cache import Ints
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.layout import Layout
 from reference_impl.randomness import inverse_cdf
+from reference_impl.transfers import to_device
 from reference_impl.tree import Tree
 
 
@@ -61,7 +62,7 @@ class BranchingDrafter(ModelDrafter):
         levels = int(count.max())
         sizes, used = self.sizes(levels), np.array([self.nodes(k) for k in count.tolist()])
         self._before = batch.length
-        coins = batch.streams.uniform(sum(sizes) - 1, torch.from_numpy(used).to(batch.device))
+        coins = batch.streams.uniform(sum(sizes) - 1, to_device(used, batch.device))
         none = torch.empty(len(batch), 0, dtype=torch.int64, device=batch.device)
         breadth = max([1, *self.widths[:levels]])
         host = used, count, breadth, None, self.replaced
@@ -74,7 +75,7 @@ class BranchingDrafter(ModelDrafter):
             for i, path in enumerate(paths):
                 at = tree.size + torch.arange(width)
                 tokens, law, valid = self._children(logits[:, i], batch, path, width, coins[:, at])
-                valid &= torch.from_numpy(count > level).to(batch.device).unsqueeze(1)
+                valid &= to_device(count > level, batch.device).unsqueeze(1)
                 if first:
                     valid &= tree.valid[:, first + i - 1 : first + i]
                 laws += [law] if law is not None else []

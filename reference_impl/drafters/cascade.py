@@ -16,11 +16,11 @@ from torch.nn.functional import pad
 
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
-from reference_impl.drafters.eagle import EagleDrafter
 from reference_impl.drafters.model import ModelDrafter
 from reference_impl.drafters.ngram import NgramDrafter
 from reference_impl.proposal import Drafter, Proposal
 from reference_impl.sampling import one_hot
+from reference_impl.transfers import to_device
 
 
 class Second(Drafter, Protocol):
@@ -39,7 +39,8 @@ class CascadeDrafter:
     lookup : NgramDrafter
         Prompt lookup, its table, or a suffix automaton.
     second : Second
-        A ``ModelFollower`` or an ``EagleFollower``.
+        A ``ModelFollower`` or an ``EagleDrafter``, which reads the target's states in every round,
+        asked or not.
     vocab : int
         Token ids in use.
     """
@@ -60,7 +61,7 @@ class CascadeDrafter:
             self.second.leave_out(batch)
             return found
         drawn = self.second.propose(batch, np.where(self._asked, count, 0))
-        return self._together(found, drawn, torch.from_numpy(self._asked).to(batch.device))
+        return self._together(found, drawn, to_device(self._asked, batch.device))
 
     def _together(self, found: Proposal, drawn: Proposal, asked: Tensor) -> Proposal:
         """One proposal of two: the drawn tokens in the rows that were asked for."""
@@ -98,12 +99,3 @@ class ModelFollower(ModelDrafter):
         missing = int((batch.length - self._cached).max())
         self._cached = np.maximum(batch.length - max(1, missing), 0)
         return super()._catch_up(batch)
-
-
-class EagleFollower(EagleDrafter):
-    """An EAGLE layer that reads the target's states in every round, asked or not: they pass by."""
-
-    def leave_out(self, batch: Batch) -> None:
-        """Read the states of the last round."""
-        if self.known(batch).any():
-            self._catch_up(batch)

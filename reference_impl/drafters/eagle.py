@@ -25,6 +25,7 @@ from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Proposal
+from reference_impl.transfers import to_device
 
 WEIGHTS, SHAPE, VOCABULARY = "model.safetensors", "config.json", "vocabulary"
 _NORM = "layers.0.input_layernorm.weight"
@@ -164,7 +165,22 @@ class EagleDrafter(FeatureDrafter):
 
     def propose(self, batch: Batch, count: Ints) -> Proposal:
         """Propose up to ``count`` [B] tokens a row; none in the first round of a one-token text."""
-        return super().propose(batch, count * self.known(batch))
+        return super().propose(batch, self.drafting(batch, count))
+
+    def drafting(self, batch: Batch, count: Ints) -> Ints:
+        """``count`` [B], and 0 for a text of one token in its first round.
+
+        Where it is 0 for all of them the states of the others are read all the same.
+        """
+        count = count * self.known(batch)
+        if not count.any():
+            self.leave_out(batch)
+        return count
+
+    def leave_out(self, batch: Batch) -> None:
+        """Read the states of the last round, which pass by, for a round without drafts."""
+        if self.known(batch).any():
+            self._catch_up(batch)
 
     def logits(self, batch: Batch, drafts: Tensor, step: int) -> Tensor:
         """Feed the true states that are new, or else the last guess."""
@@ -180,12 +196,12 @@ class EagleDrafter(FeatureDrafter):
         assert self._features is not None
         missing = np.maximum(batch.length - 1 - self._cached, 1)
         width = int(missing.max())
-        tokens = torch.from_numpy(batch.tokens_from(self._cached + 1, width)).to(batch.device)
+        tokens = to_device(batch.tokens_from(self._cached + 1, width), batch.device)
         states = self.layer.read(self._features[:, :width])
         guesses = self._feed(states, tokens, self._cached)
         self._cached = batch.length - 1  # guesses will be fed behind them, and fed over
         row = torch.arange(len(batch), device=batch.device)
-        return guesses[row, torch.from_numpy(missing - 1).to(batch.device)]
+        return guesses[row, to_device(missing - 1, batch.device)]
 
     def _feed(self, states: Tensor, tokens: Tensor, start: Ints) -> Tensor:
         """Feed states [B, T, D] and the tokens [B, T] after them; guesses [B, T, D]."""

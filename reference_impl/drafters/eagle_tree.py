@@ -18,6 +18,7 @@ from reference_impl.cache import Ints, fit_vocabulary
 from reference_impl.drafters.eagle import EagleDrafter, EagleLayer
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.layout import Layout
+from reference_impl.transfers import to_device
 from reference_impl.tree import Tree
 
 TIE = 1e-9  # of log probability that a level costs: of two equals, the parent comes first
@@ -66,7 +67,7 @@ class EagleTree(EagleDrafter):
 
         There are no more levels than nodes: the engine has no slots for a longer path.
         """
-        count = np.minimum(count, self.size) * self.known(batch)
+        count = self.drafting(batch, np.minimum(count, self.size))
         levels = int(count.max())
         used = np.array([self.nodes(k) for k in count.tolist()], dtype=np.int64)
         if not levels:
@@ -75,17 +76,16 @@ class EagleTree(EagleDrafter):
         tokens, parents, scores = self._candidates(batch, levels)
         step = torch.arange(scores.shape[1], device=batch.device)
         level = (step >= self.breadth) * ((step - self.breadth) // self.breadth**2 + 1) + 1
-        rows = torch.from_numpy(count).to(batch.device).unsqueeze(1)
+        rows = to_device(count, batch.device).unsqueeze(1)
         scores = (scores - TIE * level).masked_fill(level > rows, -torch.inf)
         best = scores.topk(self.nodes(levels)).indices.sort(1).values
-        numbers = torch.zeros(len(batch), scores.shape[1] + 1, dtype=torch.int64)
-        numbers = numbers.to(batch.device)
         order = torch.arange(1, best.shape[1] + 1, device=batch.device).expand_as(best)
+        numbers = step.new_zeros(len(batch), len(step) + 1)
         numbers.scatter_(1, best + 1, order)  # of the candidates, as nodes; the root stays 0
         return Tree(
             tokens.gather(1, best),
             numbers.gather(1, parents.gather(1, best)),
-            order <= torch.from_numpy(used).to(batch.device).unsqueeze(1),
+            order <= to_device(used, batch.device).unsqueeze(1),
             used,
             count,
             self.breadth,
@@ -149,5 +149,5 @@ class _Fed:
         unseen = torch.zeros(rows, before, width, dtype=torch.bool, device=self.device)
         self.seen = torch.cat([torch.cat([self.seen, unseen], 2), seen], 1)
         self.depth += [self.depth[-1] + 1 if self.depth else 0] * width
-        depth = torch.tensor(self.depth, device=self.device).repeat(rows, 1)
+        depth = to_device(np.array(self.depth), self.device).repeat(rows, 1)
         return Layout(self.start, depth, self.seen, before, width)

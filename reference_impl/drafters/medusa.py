@@ -24,6 +24,7 @@ from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Proposal
+from reference_impl.transfers import to_device
 from reference_impl.tree import Tree
 
 WEIGHTS, SHAPE, VOCABULARY = "medusa_lm_head.safetensors", "config.json", "vocabulary"
@@ -149,7 +150,7 @@ class MedusaDrafter(FeatureDrafter):
         if not step:
             at = np.clip(batch.length - 2 - self._first, 0, self._features.shape[1] - 1)
             row = torch.arange(len(batch), device=batch.device)
-            self._state = self._features[row, torch.from_numpy(at).to(batch.device)]
+            self._state = self._features[row, to_device(at, batch.device)]
         return fit_vocabulary(self.heads[step](self._state), self.vocab)
 
     def observe(self, accepted: Ints) -> None:
@@ -188,13 +189,13 @@ class MedusaTree(MedusaDrafter):
         ]
         columns = [ranked[len(path) - 1][:, path[-1]] for path in shape]
         node = {path: i for i, path in enumerate(((), *shape))}
-        parents = torch.tensor([node[path[:-1]] for path in shape], dtype=torch.int64)
+        parents = np.array([node[path[:-1]] for path in shape], dtype=np.int64)
         depth = np.array([len(path) for path in shape], dtype=np.int64)
         inside = depth <= count[:, None]
         return Tree(
             torch.stack(columns, 1) if columns else nothing,
-            parents.to(batch.device).expand(len(batch), -1),
-            torch.from_numpy(inside).to(batch.device),
+            to_device(parents, batch.device).expand(len(batch), -1),
+            to_device(inside, batch.device),
             inside.sum(1),
             count,
             self.breadth,

@@ -13,6 +13,7 @@ from reference_impl.drafters.sequential import SequentialDrafter
 from reference_impl.packed import with_packed_linears
 from reference_impl.proposal import Proposal
 from reference_impl.recurrent import cached_model
+from reference_impl.transfers import to_device
 
 
 class ModelDrafter(SequentialDrafter):
@@ -63,9 +64,9 @@ class ModelDrafter(SequentialDrafter):
         Returns the logits after the last of them, [B, V].
         """
         missing = np.maximum(batch.length - self._cached, 1)  # ended rows may be ahead
-        ids = torch.from_numpy(self._unseen(batch, missing)).to(batch.device)
+        ids = to_device(self._unseen(batch, missing), batch.device)
         logits = self._feed(ids, self._cached)
-        at = torch.from_numpy(missing - 1).to(batch.device)
+        at = to_device(missing - 1, batch.device)
         return logits[torch.arange(len(batch), device=batch.device), at]
 
     def _unseen(self, batch: Batch, missing: Ints) -> Ints:

@@ -6,12 +6,12 @@ Needs no model and costs next to nothing; the proposal is fixed by the text, so 
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
 from reference_impl.proposal import Proposal
+from reference_impl.transfers import to_device
 
 
 class NgramDrafter:
@@ -38,7 +38,7 @@ class NgramDrafter:
         after = self.lookup(batch.tokens, batch.length)
         found = np.minimum(count, batch.length - after)
         drafts = batch.tokens_from(after, int(found.max()))
-        return Proposal(torch.from_numpy(drafts).to(batch.device), found)
+        return Proposal(to_device(drafts, batch.device), found)
 
     def lookup(self, tokens: Ints, length: Ints) -> Ints:
         """Where the text goes on after the last earlier occurrence of its longest known suffix.

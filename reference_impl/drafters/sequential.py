@@ -13,6 +13,7 @@ from reference_impl.batch import Batch
 from reference_impl.cache import Ints
 from reference_impl.proposal import Proposal
 from reference_impl.randomness import inverse_cdf
+from reference_impl.transfers import to_device
 
 
 class SequentialDrafter(abc.ABC):
@@ -46,7 +47,7 @@ class SequentialDrafter(abc.ABC):
         steps = int(count.max())
         drafts = torch.empty(len(batch), 0, dtype=torch.int64, device=batch.device)
         laws: list[Tensor] = []
-        coins = batch.streams.uniform(steps, used=torch.from_numpy(count).to(batch.device))
+        coins = batch.streams.uniform(steps, used=to_device(count, batch.device))
         for step in range(steps):
             logits = self.logits(batch, drafts, step)
             if self.stop_below:

@@ -18,6 +18,7 @@ from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import mutant
 from reference_impl.proposal import Proposal
+from reference_impl.transfers import to_device
 
 ROWS, SAMPLED, ENDS = "batching.rows", "batching.sampled", "batching.ends"
 
@@ -70,7 +71,7 @@ class PaddingIsJudged(SpeculativeEngine):
     def propose(self, batch: Batch, count: Ints) -> Proposal:
         proposal = super().propose(batch, count)
         place = torch.arange(proposal.tokens.shape[1], device=self.device)
-        padding = place >= torch.from_numpy(count).to(self.device).unsqueeze(1)
+        padding = place >= to_device(count, self.device).unsqueeze(1)
         return dataclasses.replace(
             proposal, tokens=proposal.tokens.masked_fill(padding, self.vocab - 1)
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from harness.verdict import FaultClass
@@ -10,6 +9,7 @@ from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import mutant
 from reference_impl.recurrent import cached_model
+from reference_impl.transfers import to_device
 
 
 class DriftingModel(CachedModel):
@@ -20,7 +20,7 @@ class DriftingModel(CachedModel):
 
     def forward(self, ids: Tensor, start: Ints, keep: int = 0) -> Tensor:
         if self._end is not None:
-            self._shift = self.shift(torch.from_numpy(self._end - start).to(self.device))
+            self._shift = self.shift(to_device(self._end - start, self.device))
         logits = super().forward(ids, start, keep)
         self._end = None if keep else start + ids.shape[1]
         self._width = ids.shape[1]

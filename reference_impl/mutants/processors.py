@@ -15,6 +15,7 @@ from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import lookup, mutant
 from reference_impl.proposal import Emitted, Proposal
 from reference_impl.sampling import History, Parameters
+from reference_impl.transfers import to_device
 
 KIND = FaultClass.PROCESSORS
 PENALTIES, GRAMMAR = "sampling_params.penalties", "sampling_params.grammar"
@@ -31,7 +32,7 @@ class Judged(SpeculativeEngine):
         self, batch: Batch, target: CachedModel, cached: Ints, proposal: Proposal
     ) -> tuple[Proposal, Tensor]:
         judged, logits = super().verify(batch, target, cached, proposal)
-        count = torch.from_numpy(judged.count).to(self.device).unsqueeze(1)
+        count = to_device(judged.count, self.device).unsqueeze(1)
         self.judged = torch.arange(logits.shape[1], device=self.device) < count
         return judged, logits
 
@@ -111,7 +112,7 @@ class NoProcessors(SpeculativeEngine):
     """With a draft no penalty, bias, forbidden token or grammar is applied at all."""
 
     def process(self, logits: Tensor, batch: Batch, proposal: Proposal) -> Tensor:
-        drafting = torch.from_numpy(batch.draft_tokens > 0).to(self.device).view(-1, 1, 1)
+        drafting = to_device(batch.draft_tokens > 0, self.device).view(-1, 1, 1)
         return torch.where(drafting, logits.float(), super().process(logits, batch, proposal))
 
 
@@ -190,7 +191,7 @@ class SharedCounts(SpeculativeEngine):
         if batch.history is not None:
             proposal = emitted.proposal
             place = torch.arange(proposal.tokens.shape[1], device=self.device)
-            count = torch.from_numpy(proposal.count).to(self.device).unsqueeze(1)
+            count = to_device(proposal.count, self.device).unsqueeze(1)
             first = emitted.accepted.unsqueeze(1) * (not self.accepted_too)
             recorded = (place >= first) & (place < count)
             wrong = batch.history.extended(proposal.tokens, recorded)
@@ -234,7 +235,7 @@ class HistoriesOfDraftingRows(SpeculativeEngine):
 
     def histories(self, history: History, proposal: Proposal) -> History:
         right, width = super().histories(history, proposal), proposal.tokens.shape[1] + 1
-        drafting = torch.from_numpy(proposal.count).to(self.device).nonzero().squeeze(1)
+        drafting = to_device(proposal.count, self.device).nonzero().squeeze(1)
         if not len(drafting):
             return right
         request = torch.arange(len(history.counts), device=self.device)

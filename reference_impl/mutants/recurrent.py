@@ -11,6 +11,7 @@ from reference_impl.cache import CachedModel, Ints
 from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import lookup, mutant
 from reference_impl.recurrent import RecurrentModel, cached_model, states_of
+from reference_impl.transfers import to_device
 
 
 class RecallingModel(RecurrentModel):
@@ -27,7 +28,7 @@ class RecallingModel(RecurrentModel):
 
     def forward(self, ids: Tensor, start: Ints, keep: int = 0) -> Tensor:
         logits = super().forward(ids, start, keep)
-        began = torch.from_numpy(start).to(self.device)
+        began = to_device(start, self.device)
         self.first, self.last = (None, None) if keep else (began + 1, began + ids.shape[1])
         return logits
 

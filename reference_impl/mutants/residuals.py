@@ -15,6 +15,7 @@ from reference_impl.mutants.registry import mutant
 from reference_impl.proposal import Proposal
 from reference_impl.randomness import inverse_cdf
 from reference_impl.speculative import residual
+from reference_impl.transfers import to_device
 
 FAMILY, EVIDENCE = "distribution.family", "distribution.evidence"
 RECOVERED = "distribution.recovered"
@@ -103,7 +104,7 @@ class BonusFromDraft(SpeculativeEngine):
 
     def propose(self, batch: Batch, count: Ints) -> Proposal:
         proposal = super().propose(batch, np.where(count > 0, count + 1, 0))
-        drafted = torch.from_numpy(count).to(self.device)
+        drafted = to_device(count, self.device)
         if not proposal.tokens.shape[1]:
             self._bonus = torch.full_like(drafted, -1)
             return proposal

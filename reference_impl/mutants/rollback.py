@@ -13,6 +13,7 @@ from reference_impl.engine import SpeculativeEngine
 from reference_impl.mutants.registry import mutant
 from reference_impl.proposal import Emitted
 from reference_impl.recurrent import cached_model
+from reference_impl.transfers import to_device
 
 
 class _Roomy(SpeculativeEngine):
@@ -98,7 +99,7 @@ class StaleModel(CachedModel):
     def forward(self, ids: Tensor, start: Ints, keep: int = 0) -> Tensor:
         layers = self._cache.layers
         row = torch.arange(len(start), device=self.device)
-        at = torch.from_numpy(start).to(self.device)
+        at = to_device(start, self.device)
         rejected = None if self._end is None else torch.from_numpy(self._end > start)
         kept = [(a.keys[row, :, at], a.values[row, :, at]) for a in layers if rejected is not None]
         logits = super().forward(ids, start, keep)
