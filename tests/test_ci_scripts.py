@@ -188,3 +188,20 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
     )
     assert done.stdout == "ci/gpu: not run: no CUDA device here\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_on_a_gpu_all_stages_share_the_time(tmp_path: Path) -> None:
+    """With a stand-in for Python that is there at once, and a GPU that is not."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || echo "$@"\n')
+    python.chmod(0o755)
+    for seconds, run, left_out in (("60", 7, 0), ("0", 0, 7)):
+        done = subprocess.run(
+            ["bash", ROOT / "ci" / "gpu", tmp_path / "out"],
+            env=os.environ | {"SPECDEC_PYTHON": str(python), "SPECDEC_SECONDS": seconds},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout.count("exit status 0"), done.stdout.count("not run")) == (run, left_out)
+        assert done.returncode == int(left_out > 0)
