@@ -4,8 +4,8 @@ int8 here is what servers call W8A8: weights are rounded to 127 steps a column, 
 layer to 127 steps a token, when it is called. Products of integers sum up exactly, so for the same
 input a layer gives a token the same output whatever else is in the call. What comes into it is the
 same but for rounding, as attention and norms are computed in floats; where a last digit falls on
-the other side of a step, the token moves by that step, which a float's noise would not: outputs part
-at near-ties far sooner (``reports/sweeps/dtype``). Where inputs are scaled a tensor at a time
+the other side of a step, the token moves by that step: outputs part at near-ties far sooner than
+those of floats do (``reports/sweeps/dtype``). Where inputs are scaled a tensor at a time
 (``torch.ao.quantization.quantize_dynamic``) it is worse: the law of a token depends on the drafts
 beside it, and no decoder can be lossless.
 """

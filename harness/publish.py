@@ -10,7 +10,7 @@ from harness.report.document import Section
 from harness.report.standings import Standing, section, standings
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDS = Path("reports") / "third_party"
+THIRD_PARTY, FAMILIES = Path("reports") / "third_party", Path("reports") / "families"
 BEGIN, END = "<!-- python -m harness.publish -->\n", "<!-- end -->\n"
 
 
@@ -22,13 +22,23 @@ def main() -> None:
 
 def files(root: Path) -> dict[Path, str]:
     """What the files that depend on the records should hold."""
-    found = standings([read(path) for path in sorted((root / RECORDS).glob("*.jsonl"))])
-    whole = section(found)
+    others, families = _standings(root / THIRD_PARTY), _standings(root / FAMILIES)
     readme = root / "README.md"
     return {
-        root / RECORDS / "conformance.md": formats.markdown([whole]) + "\n",
-        root / RECORDS / "conformance.html": page.html(found) + "\n",
-        readme: _with_table(readme.read_text(encoding="utf-8"), whole, found),
+        **_tables(root / THIRD_PARTY, others),
+        **_tables(root / FAMILIES, families),
+        readme: _with_table(readme.read_text(encoding="utf-8"), section(others), others),
+    }
+
+
+def _standings(directory: Path) -> list[Standing]:
+    return standings([read(path) for path in sorted(directory.glob("*.jsonl"))])
+
+
+def _tables(directory: Path, found: list[Standing]) -> dict[Path, str]:
+    return {
+        directory / "conformance.md": formats.markdown([section(found)]) + "\n",
+        directory / "conformance.html": page.html(found) + "\n",
     }
 
 

@@ -28,7 +28,8 @@ def rows(subject: Subject, budget: Budget) -> Verdict:
 
     Rows that differ in prompt, length, K and whether they are drafted, so that they fall out of
     step: in their order and reversed, each beside a sampled row, many copies of all of them
-    shuffled, rows that differ in the ids of their prompts alone, and a batch of one.
+    shuffled, rows that differ in the ids of their prompts alone, texts of one token beside a row
+    that is not drafted, and a batch of one.
     """
     requests = list(_ragged(subject, budget))
     batches = [requests, requests[::-1]]
@@ -43,7 +44,13 @@ def rows(subject: Subject, budget: Budget) -> Verdict:
     return _judge(
         subject,
         "batching.rows",
-        [*batches, many, list(_alike(subject, budget)), requests[:1]],
+        [
+            *batches,
+            many,
+            list(_alike(subject, budget)),
+            *_beginnings(subject, budget),
+            requests[:1],
+        ],
         "any differing token of a greedy row in ragged, permuted and mixed batches, among rows of "
         "one shape, in one of "
         f"{len(many)} rows and in one of a single row",
@@ -117,6 +124,25 @@ def _ragged(subject: Subject, budget: Budget) -> Iterator[Request]:
             draft_tokens=rng.choice(budget.draft_tokens),
             speculate=not plain or index % 5 != 4,
         )
+
+
+def _beginnings(subject: Subject, budget: Budget) -> Iterator[list[Request]]:
+    """Batches in which all rows that are drafted begin with one token, and another one is long.
+
+    Of one token no state of the target is known before the first round.
+    """
+    n, k = budget.new_tokens, max(budget.draft_tokens)
+    short, long = (
+        Request(
+            prompt=random_prompt(subject.pair, length, budget.seed + length),
+            max_new_tokens=n,
+            draft_tokens=k,
+        )
+        for length in (1, 6)
+    )
+    yield [short, short, msgspec.structs.replace(long, max_new_tokens=1)]
+    if "plain" in subject.decoder.capabilities:
+        yield [short, msgspec.structs.replace(long, speculate=False)]
 
 
 def _alike(subject: Subject, budget: Budget) -> Iterator[Request]:

@@ -22,9 +22,9 @@ from reference_impl.tree import Tree
 class BranchingDrafter(ModelDrafter):
     """Draws so many children at every node of a level, from the draft's law there.
 
-    Where all rows are greedy the children are the likeliest tokens. Beside a sampled row a greedy one
-    draws as well, from a law of one token: it has one child there, is accepted less often, and its
-    ids are the same.
+    Where all rows are greedy the children are the likeliest tokens. Beside a sampled row a greedy
+    one draws as well, from a law of one token: it has one child there, is accepted less often, and
+    its ids are the same.
 
     Parameters
     ----------
