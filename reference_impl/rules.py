@@ -27,7 +27,7 @@ from harness.bench.estimate import Estimate, mean
 from harness.bench.tasks import TASKS
 from harness.bench.workload import Prompt, load_workload
 from harness.command_line import BadInput, Parser, refuse, require_positive
-from harness.contract import Request, Sampling
+from harness.contract import Request, Sampling, validate
 from harness.models import ModelPair, load_pair
 from reference_impl.acceptance import TypicalAcceptance, chances, running_ratio
 from reference_impl.drafters.model import ModelDrafter
@@ -36,6 +36,7 @@ from reference_impl.proposal import Proposal
 from reference_impl.speculative import residual
 
 RULES = ("token-wise", "block", "matching", "typical")
+LEAST_TEMPERATURE = 1e-6  # of a request that samples
 
 
 @dataclass
@@ -136,12 +137,13 @@ def rows(found: dict[str, list[Kept]]) -> list[dict[str, object]]:
 
 
 def render(table: Sequence[dict[str, object]]) -> str:
-    """As a table."""
+    """As a table; '-' where a single prompt gives no interval."""
 
     def cell(name: str, value: object) -> str:
         if isinstance(value, Estimate):
-            low, high = (value.value if end is None else end for end in (value.low, value.high))
-            return f"{value.value:.4f} [{low:.4f}, {high:.4f}]"
+            if value.low is None or value.high is None:
+                return f"{value.value:.4f} -"
+            return f"{value.value:.4f} [{value.low:.4f}, {value.high:.4f}]"
         if not isinstance(value, float):
             return str(value)
         return f"{value:.1e}" if name == "distance, token-wise" else f"{value:.3f}"
@@ -155,23 +157,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         require_positive(given, "prompts", "max_new_tokens", "draft_tokens")
-        if not 0 < given.temperature < math.inf:
+        if given.max_new_tokens < 2:
             raise BadInput(
-                f"--temperature is {given.temperature}: the rules are for sampling, above 0"
+                f"--max-new-tokens is {given.max_new_tokens}: ask for at least 2, as the last "
+                "token is never drafted"
+            )
+        if not LEAST_TEMPERATURE <= given.temperature < math.inf:
+            raise BadInput(
+                f"--temperature is {given.temperature}: the rules are for sampling, above 0: give "
+                f"at least {LEAST_TEMPERATURE}"
             )
         if given.json:
             record.check_writable("--json", given.json)
         pair = load_pair(given.pair)
         prompts = load_workload(pair, TASKS, given.prompts, given.max_new_tokens)
+        request = Request(
+            prompt=(0,),
+            max_new_tokens=given.max_new_tokens,
+            draft_tokens=given.draft_tokens,
+            sampling=Sampling(temperature=given.temperature),
+            eos=pair.eos,
+        )
+        validate(request, pair)
     except ValueError as error:  # a pair, a workload or a file that cannot be had
         return refuse(error)
-    request = Request(
-        prompt=(0,),
-        max_new_tokens=given.max_new_tokens,
-        draft_tokens=given.draft_tokens,
-        sampling=Sampling(temperature=given.temperature),
-        eos=pair.eos,
-    )
     table = rows(measure(pair, prompts, request))
     print(f"{pair.name}, K = {given.draft_tokens}, temperature {given.temperature:g}:", end=" ")
     print("accepted drafts a block, and total variation distance of the next token's law")

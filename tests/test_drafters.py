@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from strategies import examples, token_lists
 
 from harness.contract import Request
-from harness.models import ModelPair
+from harness.models import ModelPair, load_pair
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints
 from reference_impl.drafters.cascade import CascadeDrafter, ModelFollower
@@ -378,3 +378,13 @@ def test_adaptive_drafting_stops_before_it_draws(threshold: float) -> None:
         assert sure[: proposal.count[row]].all()
         assert proposal.count[row] == 4 or not sure[-1]
     assert (proposal.count < 4).any() == (threshold > 0)
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "medusa", "cascade to an eagle"])
+def test_states_of_another_dtype_than_the_weights(drafter: str) -> None:
+    """Mamba keeps its residual stream in float32, whatever its weights are in."""
+    pair = load_pair("tiny-mamba", dtype="bfloat16")
+    engine = SpeculativeEngine(pair.target, DRAFTERS[drafter](pair), pair.vocab_size)
+    [answer] = engine.generate([Request(prompt=(1, 2, 3, 1), max_new_tokens=9, draft_tokens=3)])
+    assert len(answer.tokens) == 9
+    assert sum(entry.drafted for entry in answer.rounds or ()) > 0

@@ -88,8 +88,20 @@ def test_the_command_measures_every_task(
         ("--draft-tokens -3", "--draft-tokens is -3"),
         ("--temperature nan", "--temperature is nan: the rules are for sampling, above 0"),
         ("--temperature 0", "--temperature is 0.0"),
+        ("--temperature 1e-40", "--temperature is 1e-40: the rules are for sampling, above 0"),
+        ("--temperature inf", "give at least 1e-06"),
+        ("--max-new-tokens 1", "ask for at least 2, as the last token is never drafted"),
     ],
 )
 def test_bad_input_is_refused(options: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rules.main(options.split()) == 2
-    assert words in capsys.readouterr().err
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert words in line
+
+
+def test_a_single_prompt_has_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    size = ["--prompts", "1", "--max-new-tokens", "2", "--temperature", "1e-6"]
+    assert rules.main(["--pair", "tiny", *size]) == 0
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert all(" -  " in line and "[" not in line for line in lines), lines

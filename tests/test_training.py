@@ -5,17 +5,25 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
-from transformers import LlamaForCausalLM
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from harness.adapters.reference import eagle, medusa
 from harness.contract import Request
+from harness.models import load_pair
 from reference_impl.batch import Batch
 from reference_impl.cache import features_of
+from reference_impl.drafters import corpus, train
 from reference_impl.drafters.dataset import Batch as Exchange
 from reference_impl.drafters.dataset import Exchanges
 from reference_impl.drafters.eagle import EagleDrafter, load_eagle
@@ -23,7 +31,7 @@ from reference_impl.drafters.learners import EagleLearner, MedusaLearner, ModelL
 from reference_impl.drafters.measure import evaluate
 from reference_impl.drafters.medusa import load_medusa
 from reference_impl.drafters.reduced import load_reduced_draft
-from reference_impl.drafters.training import Learner, Training
+from reference_impl.drafters.training import Learner, Training, rate
 from tests.test_reduced_draft import tiny_target
 
 VOCABULARY = torch.arange(0, 64, 2)
@@ -198,3 +206,215 @@ def test_what_was_learned_is_loaded(
             assert layer.depths == DEPTHS
             assert layer.vocabulary is not None
             assert torch.equal(layer.vocabulary, VOCABULARY)
+
+
+# The command
+
+
+WORDS = {
+    "<|im_end|>": 0,
+    "<|im_start|>": 1,
+    "user": 2,
+    "assistant": 3,
+    "[UNK]": 4,
+    "a": 5,
+    "the": 6,
+}
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}"
+    "<|im_start|>assistant"
+)
+STEPS = "--steps 3 --warm-up 0 --rows 2 --log-every 1 --lr 0.02"
+SHARDS = "--tokens 700 --batch 6 --held-out 1 --vocabulary 24 --depths 1 --block 2"
+ONE_THREAD = "--threads 1 --corpus-threads 1"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny target, and a tokenizer that knows a few words."""
+    folder = tmp_path_factory.mktemp("target")
+    load_pair("tiny").target.save_pretrained(folder)
+    tokenizer = Tokenizer(WordLevel(WORDS, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    special = {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", **special)
+    fast.chat_template = TEMPLATE
+    fast.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Short turns, and the number of threads as it was."""
+    monkeypatch.setattr(corpus, "MAX_USER", 6)
+    monkeypatch.setattr(corpus, "MAX_ANSWER", 18)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def command(target: Path, folder: Path, options: str = "") -> int:
+    """Options that come later count."""
+    folders = ["--target", target, "--work", folder / "work", "--out", folder / "out"]
+    given = f"{STEPS} {SHARDS} {ONE_THREAD} {options}".split()
+    return train.main([*map(str, folders), *given])
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """All that does not depend on the clock."""
+    shards = (folder / "work" / "corpus").glob("*.safetensors")
+    return {f.name: f.read_bytes() for f in (*shards, *(folder / "out").glob("*.safetensors"))}
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("family", ["model", "medusa", "eagle"])
+def test_the_command_trains_the_same_with_the_same_seed(
+    family: str, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        assert command(directory, folder, f"--family {family}") == 0
+    assert written(one) == written(two)
+    assert len(written(one)) >= 4  # at least two shards to train on, one held out, the weights
+    target = load_pair("tiny").target
+    log = [json.loads(line) for line in (one / "out" / "train_log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log] == [1, 2, 3]
+    assert (
+        json.loads((one / "out" / "evaluation.json").read_text())["all tasks"]["all"]["answers"]
+        == 6
+    )
+    if family == "medusa":
+        heads = load_medusa(one / "out", target.lm_head, WIDTH)
+        assert len(heads) == 2
+        assert any(block.linear.weight.any() for head in heads for block in head[:1])
+        decoder = medusa(load_pair("tiny"), heads=str(one / "out"))
+    elif family == "eagle":
+        assert load_eagle(one / "out").depths == DEPTHS
+        decoder = eagle(load_pair("tiny"), layer=str(one / "out"))
+    else:
+        draft = load_reduced_draft(target, one / "out")
+        assert len(draft.lm_head.vocabulary) >= 24
+        return
+    [answer] = decoder.generate([Request(prompt=(1, 2, 3), max_new_tokens=9)])
+    assert sum(entry.drafted for entry in answer.rounds or ()) > 0
+    assert command(directory, one, f"--family {family}") == 0  # nothing is left to do
+    assert written(one) == written(two)
+    assert not capsys.readouterr().err.count("error")
+
+
+@pytest.mark.usefixtures("short")
+def test_a_folder_is_of_one_recipe(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(directory, tmp_path, "--family medusa") == 0
+    before = written(tmp_path)
+    other = tmp_path / "other"
+    shutil.copytree(directory, other)
+    weights = load_file(other / "model.safetensors")
+    weights["model.norm.weight"] *= 2
+    save_file(weights, other / "model.safetensors", {"format": "pt"})
+    capsys.readouterr()
+    for target, options, words in (
+        (directory, "--batch 7", "was sampled from another target, or with another --batch"),
+        (directory, "--seed 2", "or with another --batch, --seed or --depths: give another --work"),
+        (directory, "--depths", "was sampled from another target"),
+        (other, "", "was sampled from another target"),
+        (directory, "--steps 4", "is of a run with another --steps, 3: give another --work"),
+        (directory, "--block 3", "is of a run with another --block, 2"),
+        (directory, "--tokens 1000", "is of a run with another --tokens, 700"),
+    ):
+        assert command(target, tmp_path, f"--family medusa {options}") == 2, options
+        [line] = [x for x in capsys.readouterr().err.splitlines() if x.startswith("error: ")]
+        assert words in line
+    assert command(directory, tmp_path, "--family medusa --log-every 2 --save-seconds 9") == 0
+    assert before.items() <= written(tmp_path).items()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--steps 3 --warm-up 3", "--warm-up is 3, of 3 --steps: give at least 0, and fewer"),
+        ("--steps 3 --warm-up 30", "--warm-up is 30, of 3 --steps"),
+        ("--warm-up -1", "--warm-up is -1"),
+        ("--steps 0", "--steps is 0: ask for at least 1"),
+        ("--log-every 0", "--log-every is 0"),
+        ("--corpus-threads 0", "--corpus-threads is 0"),
+        ("--threads 0", "--threads is 0"),
+        ("--held-out 0", "--held-out is 0"),
+        ("--batch 0", "--batch is 0"),
+        ("--rows 0", "--rows is 0"),
+        ("--block 0", "--block is 0"),
+        ("--tokens 0", "--tokens is 0"),
+        ("--vocabulary 0", "--vocabulary is 0"),
+        ("--lr nan", "--lr is nan: give a number, at least 0"),
+        ("--weight-decay -1", "--weight-decay is -1.0"),
+        ("--mix inf", "--mix is inf"),
+        ("--seed -1", "--seed is -1"),
+        ("--target nowhere", "--target nowhere is no directory"),
+        ("--work {file}/work", "cannot write --work"),
+        ("--out {file}", "cannot write --out"),
+        ("--vocabulary 65", "--vocabulary is 65: the target has 64 ids, ask for less"),
+        (
+            "--depths 8 19",
+            "--depths are 8 19: give numbers of layers in ascending order, from 1 to 1",
+        ),
+        ("--depths 1 1", "--depths are 1 1"),
+        ("--depths 0", "--depths are 0"),
+        ("--held-out 9", "leaves no shard: 700 --tokens may fill no more than 4 shards of 6: ask"),
+        ("--batch 128", "--held-out is 1, and leaves no shard"),
+        ("--rows 19", "--rows is 19, and may be more than there are exchanges, 18"),
+        ("--nonsense", "unrecognized arguments: --nonsense"),
+        ("--fam medusa", "unrecognized arguments: --fam"),
+        ("--steps", "expected one argument"),
+    ],
+)
+@pytest.mark.usefixtures("short")
+def test_bad_options_are_refused_before_anything_is_sampled(
+    options: str,
+    words: str,
+    directory: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def sample(*_: object) -> None:
+        raise AssertionError("a corpus was sampled")
+
+    monkeypatch.setattr(corpus, "sample_shard", sample)
+    (tmp_path / "file").write_text("")
+    try:
+        status = command(directory, tmp_path, options.format(file=tmp_path / "file"))
+    except SystemExit as ended:
+        status = int(str(ended.code))
+    printed = capsys.readouterr().err.splitlines()
+    [line] = [line for line in printed if line and not line.startswith("Loading weights")]
+    assert status == 2
+    assert line.startswith("error: ")
+    assert words in line
+
+
+def test_targets_that_cannot_be_sampled_from(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, other, bare = (tmp_path / name for name in ("plain", "other", "bare"))
+    for folder in (plain, other, bare):
+        shutil.copytree(directory, folder)
+    (plain / "chat_template.jinja").unlink()
+    load_pair("tiny-gpt2").target.save_pretrained(other)
+    for file in (*bare.glob("tokenizer*"), *bare.glob("special*")):
+        file.unlink()
+    capsys.readouterr()
+    for target, words in (
+        (plain, "has no chat template"),
+        (other, "is a GPT2LMHeadModel: training samples from Llama models"),
+        (bare, "has no tokenizer for its 64 ids"),
+        (tmp_path, "cannot load"),
+    ):
+        assert command(target, tmp_path) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_the_rate_rises_and_falls_and_is_never_below_zero() -> None:
+    assert [rate(step, 4, 0) for step in range(4)] == [1, 0.75, 0.5, 0.25]
+    assert [rate(step, 4, 1) for step in range(4)] == [1, 1, 2 / 3, 1 / 3]
+    assert [rate(step, 4, 2) for step in range(4)] == [0.5, 1, 1, 0.5]

@@ -231,3 +231,14 @@ def test_an_eagle_tree_is_what_the_layer_finds_likeliest(vocabulary: torch.Tenso
         for parent, token in zip(tree.parents[0].tolist(), tree.tokens[0].tolist(), strict=True):
             ways.append((*ways[parent], token))
         assert set(ways[1:]) == best
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_an_eagle_tree_of_fewer_tokens_than_it_has_ends(tokens: int) -> None:
+    pair = exact("tiny")
+    layer = untrained_eagle(pair.target)
+    layer.vocabulary = torch.arange(5, 5 + tokens)
+    drafter = EagleTree(layer, pair.target, pair.vocab_size)
+    assert drafter.breadth == tokens
+    rows = [Request(prompt=(1, 2, i), max_new_tokens=9, draft_tokens=4) for i in range(3)]
+    assert_plain(TreeEngine(pair.target, drafter, pair.vocab_size), pair, rows)

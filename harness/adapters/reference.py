@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from harness.contract import CAPABILITIES, Completion, Request, validate
 from harness.models import TINY_PAIRS, ModelPair
+from harness.pair_files import UnsupportedPairError
 from reference_impl import autoregressive, speculative
 from reference_impl.acceptance import BlockVerification, SamplerMatching, TypicalAcceptance
 from reference_impl.branches import BranchDrafter, TwoBranches
@@ -33,6 +34,7 @@ from reference_impl.preemption import PreemptingEngine
 from reference_impl.prefix_cache import PrefixCachedEngine
 from reference_impl.proposal import Drafter
 from reference_impl.randomness import Seeded
+from reference_impl.recurrent import is_recurrent
 from reference_impl.tree import TreeEngine
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -58,6 +60,8 @@ class EngineDecoder:
         max_batch: int | None = None,
     ) -> None:
         self._pair = pair
+        if max_batch is not None:
+            _whole("max_batch", max_batch)
         if isinstance(drafter, ModelDrafter) and drafter.follows_the_request:
             self.capabilities = _ALL
         self.engine = engine(pair.target, drafter, pair.vocab_size, max_batch)
@@ -74,6 +78,18 @@ class EngineDecoder:
         return self.engine.stream(request)
 
 
+def _whole(name: str, value: object, least: int = 1) -> None:
+    """ValueError unless an option is a number of things."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is {value!r}: give a whole number, at least {least}")
+
+
+def _yes_or_no(name: str, value: object) -> None:
+    """ValueError unless an option is a boolean."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}: give true or false")
+
+
 def engine(
     pair: ModelPair, max_batch: int | None = None, compile: str = "", stop_below: float = 0.0
 ) -> EngineDecoder:
@@ -82,6 +98,9 @@ def engine(
     Both models are compiled, if a backend of ``torch.compile`` is named. ``stop_below`` ends a
     block where the draft's best token is less likely than that.
     """
+    number = isinstance(stop_below, int | float) and not isinstance(stop_below, bool)
+    if not number or not 0 <= stop_below < 1:
+        raise ValueError(f"stop_below is {stop_below!r}: give a number, at least 0 and below 1")
     if compile:
         models = {role: compiled(getattr(pair, role), compile) for role in ("target", "draft")}
         pair = replace(pair, **models)
@@ -93,11 +112,14 @@ def engine_ngram(
     pair: ModelPair, max_ngram: int = 3, min_ngram: int = 1, max_batch: int | None = None
 ) -> EngineDecoder:
     """Reference engine with n-gram prompt lookup."""
+    _whole("max_ngram", max_ngram)
+    _whole("min_ngram", min_ngram)
     return EngineDecoder(pair, NgramDrafter(max_ngram, min_ngram), max_batch=max_batch)
 
 
 def early_exit(pair: ModelPair, layers: int = 0, max_batch: int | None = None) -> EngineDecoder:
     """Reference engine with the target's own first layers as the draft: half of them, or some."""
+    _whole("layers", layers, 0)
     layers = layers or max(1, pair.target.config.get_text_config().num_hidden_layers // 2)
     drafter = EarlyExitDrafter(pair.target, layers, pair.vocab_size)
     return EngineDecoder(pair, drafter, max_batch=max_batch)
@@ -105,11 +127,13 @@ def early_exit(pair: ModelPair, layers: int = 0, max_batch: int | None = None) -
 
 def suffix(pair: ModelPair, min_match: int = 1, max_batch: int | None = None) -> EngineDecoder:
     """Reference engine with lookup of the longest suffix that occurred before."""
+    _whole("min_match", min_match)
     return EngineDecoder(pair, SuffixDrafter(min_match), max_batch=max_batch)
 
 
 def cascade(pair: ModelPair, min_match: int = 2, max_batch: int | None = None) -> EngineDecoder:
     """Reference engine with suffix lookup, and the pair's draft model where it finds nothing."""
+    _whole("min_match", min_match)
     second = ModelFollower(pair.draft, pair.vocab_size)
     drafter = CascadeDrafter(SuffixDrafter(min_match), second, pair.vocab_size)
     return EngineDecoder(pair, drafter, max_batch=max_batch)
@@ -119,6 +143,7 @@ def eagle_cascade(
     pair: ModelPair, min_match: int = 2, layer: str = "", max_batch: int | None = None
 ) -> EngineDecoder:
     """Reference engine with suffix lookup, and an EAGLE layer where it finds nothing."""
+    _whole("min_match", min_match)
     second = EagleDrafter(_eagle_layer(pair, layer), pair.target, pair.vocab_size)
     drafter = CascadeDrafter(SuffixDrafter(min_match), second, pair.vocab_size)
     return EngineDecoder(pair, drafter, max_batch=max_batch)
@@ -146,6 +171,9 @@ def typical_acceptance(pair: ModelPair, max_batch: int | None = None) -> EngineD
 
 def tree(pair: ModelPair, replaced: bool = False, max_batch: int | None = None) -> EngineDecoder:
     """Reference engine with a tree of draws from the pair's draft model."""
+    _yes_or_no("replaced", replaced)
+    if is_recurrent(pair.draft) and not is_recurrent(pair.target):  # of which the engine says so
+        raise UnsupportedPairError("a tree of draws needs a draft with keys and values")
     drafter = BranchingDrafter(pair.draft, pair.vocab_size, replaced=replaced)
     return EngineDecoder(pair, drafter, TreeEngine, max_batch)
 
@@ -154,6 +182,7 @@ def medusa(
     pair: ModelPair, heads: str = "", tree: bool = False, max_batch: int | None = None
 ) -> EngineDecoder:
     """Reference engine with Medusa heads: of a folder, else the pair's, else made for it."""
+    _yes_or_no("tree", tree)
     found = _medusa_heads(pair, heads)
     drafter = (MedusaTree if tree else MedusaDrafter)(found, pair.vocab_size)
     return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)
@@ -163,6 +192,7 @@ def eagle(
     pair: ModelPair, layer: str = "", tree: bool = False, max_batch: int | None = None
 ) -> EngineDecoder:
     """Reference engine with an EAGLE layer: of a folder, else the pair's, else made for it."""
+    _yes_or_no("tree", tree)
     found = _eagle_layer(pair, layer)
     drafter = (EagleTree if tree else EagleDrafter)(found, pair.target, pair.vocab_size)
     return EngineDecoder(pair, drafter, TreeEngine if tree else SpeculativeEngine, max_batch)

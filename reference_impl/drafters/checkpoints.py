@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 PICKLES = ("*.pt", "*.bin", "*.pth")
 
@@ -40,6 +41,8 @@ def opened(
         )
     try:
         found = json.loads((folder / shape).read_text())
+        if not isinstance(found, dict):
+            raise ValueError(f"{shape} is no JSON object")
         missing = [key for key in keys if key not in found]
         tensors = load_file(folder / weights)
     except (OSError, ValueError, TypeError, SafetensorError) as error:
@@ -74,3 +77,45 @@ def fill(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], kind: 
                     f"{list(parameter.shape)}"
                 )
             parameter.copy_(weights[name])
+
+
+def checked_ids(vocabulary: Tensor, size: int) -> Tensor:
+    """The ids that a drafter is limited to, [R] int64.
+
+    Raises
+    ------
+    ValueError
+        Unless they are distinct ids below ``size``, and at least one.
+    """
+    found = vocabulary.tolist()
+    if vocabulary.ndim != 1 or not found or any(type(token) is not int for token in found):
+        raise ValueError(
+            f"the vocabulary of this checkpoint is {vocabulary.dtype} {list(vocabulary.shape)}: "
+            "it must be a list of token ids"
+        )
+    if outside := [token for token in found if not 0 <= token < size]:
+        raise ValueError(
+            f"the vocabulary of this checkpoint has the id {outside[0]}, outside the target's "
+            f"0..{size - 1}: use a checkpoint for this target"
+        )
+    if len(set(found)) < len(found):
+        raise ValueError("the vocabulary of this checkpoint names an id twice")
+    return vocabulary.long()
+
+
+def fingerprint(model: nn.Module) -> str:
+    """What tells the weights of a model from those of others."""
+    found = hashlib.sha256()
+    for weight in model.parameters():
+        found.update(weight.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def said_of(path: Path) -> dict[str, str] | None:
+    """What a safetensors file says of itself; None where it is none, or says nothing."""
+    try:
+        with safe_open(path, "pt") as stored:
+            said: dict[str, str] | None = stored.metadata()
+            return said
+    except (OSError, SafetensorError):
+        return None

@@ -9,6 +9,7 @@ lower layers are kept beside it, for drafters that read them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,15 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
+from harness.command_line import BadInput
+from reference_impl.drafters.checkpoints import fingerprint, said_of
 from reference_impl.drafters.leads import LEADS
 
 TASKS = (*LEADS, "free")
 USER_TEMPERATURE = 0.8
 ANSWER_TEMPERATURES = (0.0, 0.3, 0.6, 0.8, 1.0)
 ANSWER_TEMPERATURE_LAW = (0.28, 0.18, 0.18, 0.18, 0.18)
+END = "<|im_end|>"
 MAX_USER = 40
 MAX_ANSWER = 220
 
@@ -118,11 +122,22 @@ def draw(logits: torch.Tensor, temperature: torch.Tensor, rng: torch.Generator) 
 def chat_parts(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """Split the chat template around the user's text: ids before it and ids after it."""
     mark = "@@"
+    if not tokenizer.chat_template:
+        raise BadInput("the target's tokenizer has no chat template, which a corpus is made of")
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": mark}], tokenize=False, add_generation_prompt=True
     )
-    before, after = str(text).split(mark)
-    return tokenizer(before)["input_ids"], tokenizer(after)["input_ids"]
+    parts = [tokenizer(part)["input_ids"] if part else [] for part in str(text).split(mark)]
+    if len(parts) != 2 or not all(parts):
+        raise BadInput("the chat template must say something before and after the user's text")
+    return parts[0], parts[1]
+
+
+def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The id that ends what is said."""
+    if END not in tokenizer.get_vocab():
+        raise BadInput(f"the target's tokenizer has no {END}, which ends a turn of the corpus")
+    return int(tokenizer.convert_tokens_to_ids(END))
 
 
 def open_rows(tokenizer: PreTrainedTokenizerBase, batch: int, rng: torch.Generator) -> list[Row]:
@@ -184,7 +199,7 @@ def sample_shard(
     """
     rng = torch.Generator().manual_seed(seed)
     before, after = chat_parts(tokenizer)
-    eos = int(tokenizer.convert_tokens_to_ids("<|im_end|>"))
+    eos = end_of_turn(tokenizer)
     rows = open_rows(tokenizer, batch, rng)
     longest = max(len(row.forced) for row in rows) + MAX_USER + len(after) + MAX_ANSWER + 2
     decoder = BatchDecoder(model, 1, len(before) + longest, depths)
@@ -254,8 +269,21 @@ def sample_corpus(
     """Sample shard after shard until the folder holds `tokens` tokens; return the shards.
 
     Shard i is a function of `seed + i`; a shard already there is not sampled again.
+
+    Raises
+    ------
+    BadInput
+        If one of them was sampled from another target, or with another batch, seed or depths.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    recipe = {"batch": batch, "depths": list(depths), "seed": seed, "target": fingerprint(model)}
+    written = {"recipe": json.dumps(recipe)}
+    for path in sorted(folder.glob("shard_*.safetensors")):
+        if said_of(path) != written:
+            raise BadInput(
+                f"{path} was sampled from another target, or with another --batch, --seed or "
+                "--depths: give another --work, or remove it"
+            )
     shards: list[Path] = []
     total = 0
     while total < tokens:
@@ -263,7 +291,7 @@ def sample_corpus(
         if not path.exists():
             shard = sample_shard(model, tokenizer, batch, seed + len(shards), depths)
             partial = path.with_suffix(".partial")
-            save_file(shard, partial)
+            save_file(shard, partial, written)
             partial.rename(path)
         with safe_open(path, "pt") as stored:
             total += int(stored.get_tensor("lengths").sum())

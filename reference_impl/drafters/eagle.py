@@ -11,6 +11,7 @@ its guesses are never held to the target's states then, only to its laws.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from transformers import LlamaConfig, LlamaModel, PreTrainedModel
 
 from reference_impl.batch import Batch
 from reference_impl.cache import CachedModel, Ints, fit_vocabulary
-from reference_impl.drafters.checkpoints import fill, opened
+from reference_impl.drafters.checkpoints import checked_ids, fill, opened
 from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.packed import with_packed_linears
@@ -50,6 +51,11 @@ class EagleLayer(nn.Module):
         The last one is -1: what goes into the target's head.
     vocabulary : Tensor [R], int64, or None
         Ids that it was trained to propose, where these are not all.
+
+    Raises
+    ------
+    ValueError
+        If ``depths`` are none.
     """
 
     vocabulary: Tensor | None = None
@@ -59,7 +65,7 @@ class EagleLayer(nn.Module):
         config.num_hidden_layers = 1
         self.config = config
         width = config.hidden_size
-        self.depths = tuple(getattr(config, "depths", (-1,)))
+        self.depths = _depths(getattr(config, "depths", (-1,)))
         self.fuse = (
             nn.Linear(len(self.depths) * width, width, bias=False) if self.depths[1:] else None
         )
@@ -102,6 +108,14 @@ class EagleLayer(nn.Module):
         save_file(kept, folder / WEIGHTS)
 
 
+def _depths(found: Any) -> tuple[int, ...]:
+    """Numbers of layers, and -1; ValueError if it is something else."""
+    numbers = isinstance(found, list | tuple) and all(type(depth) is int for depth in found)
+    if not numbers or tuple(found[-1:]) != (-1,) or min(found[:-1], default=0) < 0:
+        raise ValueError(f"depths are {found!r}: numbers of layers are needed, and -1 behind them")
+    return tuple(found)
+
+
 def _normed(x: Tensor) -> Tensor:
     return nn.functional.rms_norm(x, x.shape[-1:])
 
@@ -115,10 +129,14 @@ def load_eagle(folder: Path) -> EagleLayer:
     Raises
     ------
     ValueError
-        If the weights are of another shape, or there are none in safetensors.
+        In one line, if the weights are of another shape, or there are none in safetensors.
     """
     shape, weights = opened(folder, SHAPE, WEIGHTS)
-    layer = EagleLayer(LlamaConfig(**shape))
+    try:
+        layer = EagleLayer(LlamaConfig(**shape))
+    except Exception as error:  # of sizes that are none, or do not go together
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{folder / SHAPE} describes no EAGLE layer: {reason}") from None
     for ignored in ("embed_tokens.weight", *(() if layer.fuse is not None else (_NORM,))):
         weights.pop(ignored, None)
     layer.vocabulary = weights.pop(VOCABULARY, None)
@@ -139,6 +157,11 @@ class EagleDrafter(FeatureDrafter):
         Token ids in use.
     stop_below : float
         Of ``SequentialDrafter``.
+
+    Raises
+    ------
+    ValueError
+        If the layer was made for another target: of other states, layers or ids.
     """
 
     def __init__(
@@ -148,12 +171,25 @@ class EagleDrafter(FeatureDrafter):
         vocab: int,
         stop_below: float = 0.0,
     ) -> None:
-        self.layer = with_packed_linears(layer, torch.bfloat16)
-        self.depths = layer.depths
-        self.vocab, self.stop_below = vocab, stop_below
         self.embed, self.head = target.get_input_embeddings(), target.get_output_embeddings()
+        width, own = int(self.embed.weight.shape[1]), int(layer.config.hidden_size)
+        if own != width:
+            raise ValueError(
+                f"this EAGLE layer is for states of {own} numbers, the target's have {width}: use "
+                "a layer that was trained for this target"
+            )
+        layers = int(target.config.get_text_config().num_hidden_layers)
+        if max(layer.depths) > layers:
+            raise ValueError(
+                f"this EAGLE layer reads the states after {max(layer.depths)} layers, the target "
+                f"has {layers}: use a layer that was trained for this target"
+            )
+        self.layer = with_packed_linears(layer, torch.bfloat16)
+        self.depths, self.dtype = layer.depths, layer.fc.weight.dtype
+        self.vocab, self.stop_below = vocab, stop_below
         if layer.vocabulary is not None:
-            self.head = ReducedHead(self.head.weight, layer.vocabulary)
+            ids = checked_ids(layer.vocabulary, min(vocab, len(self.head.weight)))
+            self.head = ReducedHead(self.head.weight, ids.to(self.head.weight.device))
         self.head = with_packed_linears(self.head, torch.bfloat16)
 
     def start(self, batch: Batch, capacity: int) -> None:

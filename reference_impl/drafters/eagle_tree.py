@@ -32,7 +32,8 @@ class EagleTree(EagleDrafter):
     layer, target, vocab
         Of ``EagleDrafter``.
     breadth : int
-        Nodes of a level that are gone on with, and candidates that each of them gives.
+        Nodes of a level that are gone on with, and candidates that each of them gives; no more than
+        the layer has tokens to propose.
     size : int
         Most nodes of the tree. With the token before them the default makes eight, which cost the
         target on a CPU hardly more than one.
@@ -47,7 +48,8 @@ class EagleTree(EagleDrafter):
         size: int = 7,
     ) -> None:
         super().__init__(layer, target, vocab)
-        self.breadth, self.size = min(breadth, vocab), size
+        tokens = vocab if layer.vocabulary is None else len(layer.vocabulary)
+        self.breadth, self.size = min(breadth, tokens), size
 
     def start(self, batch: Batch, capacity: int) -> None:
         """Begin with nothing; the layer is fed nodes that are not kept, too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from reference_impl.batch import Batch
@@ -27,9 +28,12 @@ class FeatureDrafter(SequentialDrafter):
     ----------
     depths : tuple of int
         Of ``CachedModel``: which states.
+    dtype : torch.dtype or None
+        That states are read in, whatever the target gives; None: as they are.
     """
 
     depths: tuple[int, ...] = (-1,)
+    dtype: torch.dtype | None = None
 
     def start(self, batch: Batch, capacity: int) -> None:
         """Take up a new batch."""
@@ -38,7 +42,7 @@ class FeatureDrafter(SequentialDrafter):
 
     def see(self, features: Tensor, start: Ints) -> None:
         """Take the states [B, T, D] of the tokens from the positions ``start`` [B] on."""
-        self._features, self._first = features, start
+        self._features, self._first = features.to(self.dtype or features.dtype), start
 
     def known(self, batch: Batch) -> Ints:
         """Whether there is something to read in a row, [B]: 0 or 1."""

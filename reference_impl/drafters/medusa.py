@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from reference_impl.batch import Batch
 from reference_impl.cache import Ints, fit_vocabulary
-from reference_impl.drafters.checkpoints import fill, opened
+from reference_impl.drafters.checkpoints import checked_ids, fill, opened
 from reference_impl.drafters.features import FeatureDrafter
 from reference_impl.drafters.reduced import ReducedHead
 from reference_impl.packed import with_packed_linears
@@ -109,18 +109,27 @@ def load_medusa(folder: Path, head: nn.Module, width: int) -> MedusaHeads:
     Raises
     ------
     ValueError
-        If the weights are of another shape, or there are none in safetensors.
+        If the weights are of another shape, there are none in safetensors, or an id is none of
+        the target's.
     """
     names = ("medusa_num_heads", "medusa_num_layers")
     shape, weights = opened(folder, SHAPE, WEIGHTS, names)
-    count, blocks = (int(shape[name]) for name in names)
+    for name, least in zip(names, (1, 0), strict=True):
+        if type(shape[name]) is not int or shape[name] < least:
+            raise ValueError(
+                f"{folder / SHAPE} has {name} {shape[name]!r}: a number from {least} on needed"
+            )
+    count, blocks = (shape[name] for name in names)
     if (vocabulary := weights.pop(VOCABULARY, None)) is not None:
-        head = ReducedHead(head.get_parameter("weight"), vocabulary)
+        rows = head.get_parameter("weight")
+        vocabulary = checked_ids(vocabulary, len(rows))
+        head = ReducedHead(rows, vocabulary.to(rows.device))
     own = weights.get(f"0.{blocks}.weight")
     heads = MedusaHeads(count, width, head if own is None else len(own), blocks)
     shared = f".{blocks}." if own is None else "-"  # part of the names of what is the target's
     named = {n: p for n, p in heads.named_parameters() if shared not in n}
     fill(named, weights, "Medusa heads")
+    heads.vocabulary = vocabulary
     return heads.eval()
 
 
@@ -137,6 +146,9 @@ class MedusaDrafter(FeatureDrafter):
     """
 
     def __init__(self, heads: MedusaHeads, vocab: int, stop_below: float = 0.0) -> None:
+        if heads.vocabulary is not None:
+            checked_ids(heads.vocabulary, vocab)
+        self.dtype = next(heads.parameters()).dtype
         self.heads = with_packed_linears(heads, torch.bfloat16)
         self.vocab, self.stop_below = vocab, stop_below
 

@@ -16,8 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from harness.command_line import BadInput
 from reference_impl.drafters.dataset import Batch, Exchanges, Targets
 
+RECIPE = (  # what the result is a function of, beside the target and the machine
+    *("block", "depths", "tokens", "batch", "held_out", "vocabulary", "steps", "warm_up", "rows"),
+    *("lr", "norm_lr", "weight_decay", "mix", "seed"),
+)
 CHUNK = 512  # positions scored at once: their laws over the reduced vocabulary fit the cache
 
 
@@ -101,10 +106,15 @@ def distances(
     ]
 
 
+def require_muon() -> None:
+    """Raise BadInput where torch is too old."""
+    if not hasattr(torch.optim, "Muon"):
+        raise BadInput("training needs torch >= 2.9, which has torch.optim.Muon: install it")
+
+
 def make_optimisers(module: nn.Module, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
     """Muon for the matrices, AdamW for vectors."""
-    if not hasattr(torch.optim, "Muon"):
-        raise SystemExit("training needs torch >= 2.9, which has torch.optim.Muon")
+    require_muon()
     own = [parameter for parameter in module.parameters() if parameter.requires_grad]
     matrices = [p for p in own if p.ndim == 2]
     vectors = [p for p in own if p.ndim != 2]
@@ -113,8 +123,8 @@ def make_optimisers(module: nn.Module, args: argparse.Namespace) -> list[torch.o
 
 
 def rate(step: int, steps: int, warm_up: int) -> float:
-    """Learning-rate factor: linear warm-up, then linear decay to zero at ``steps``."""
-    return min((step + 1) / warm_up, (steps - step) / (steps - warm_up))
+    """Learning-rate factor: linear warm-up, if any, then linear decay to zero at ``steps``."""
+    return min((step + 1) / max(1, warm_up), (steps - step) / (steps - warm_up))
 
 
 class Training:
@@ -128,6 +138,7 @@ class Training:
         self.step, self.tokens, self.seconds = 0, 0, 0.0
         self.log = args.out / "train_log.jsonl"
         self.file = args.work / f"checkpoint-{args.family}.pt"
+        self.recipe = {name: value for name, value in vars(args).items() if name in RECIPE}
 
     def rows(self) -> list[int]:
         """Return the exchanges of the current step."""
@@ -190,6 +201,7 @@ class Training:
         """Write the checkpoint and export the drafter as it is now."""
         own = self.learner.module.named_parameters()
         state = {
+            "recipe": self.recipe,
             "counts": (self.step, self.tokens, self.seconds),
             "learned": {name: p.detach() for name, p in own if p.requires_grad},
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
@@ -200,14 +212,28 @@ class Training:
         self.learner.save(self.args.out)
 
     def resume(self) -> None:
-        """Go on from the checkpoint, if there is one; else start with an empty log."""
+        """Go on from the checkpoint, if there is one; else start with an empty log.
+
+        Raises
+        ------
+        BadInput
+            If it is one of a run with other options: what came of it would be neither's.
+        """
         lines: list[str] = []
         if self.file.exists():
             state = torch.load(self.file, weights_only=True)  # numbers, never a program
+            found, own = state.get("recipe", {}), self.recipe
+            if other := [name for name in own if found.get(name) != own[name]]:
+                option = other[0].replace("_", "-")
+                raise BadInput(
+                    f"{self.file} is of a run with another --{option}, {found.get(other[0])}: "
+                    "give another --work, or remove it"
+                )
             self.step, self.tokens, self.seconds = state["counts"]
             self.learner.module.load_state_dict(state["learned"], strict=False)
-            for optimiser, own in zip(self.optimisers, state["optimisers"], strict=True):
-                optimiser.load_state_dict(own)
+            for optimiser, kept in zip(self.optimisers, state["optimisers"], strict=True):
+                optimiser.load_state_dict(kept)
+        if self.step and self.log.exists():
             lines = self.log.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if json.loads(line)["step"] <= self.step]
-        self.log.write_text("".join(kept))
+        early = [line for line in lines if json.loads(line)["step"] <= self.step]
+        self.log.write_text("".join(early))
