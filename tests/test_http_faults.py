@@ -87,10 +87,20 @@ def dripping(handler: Handler) -> None:
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
+    drip(handler, b" ")
+
+
+def headers_without_end(handler: Handler) -> None:
+    """The same before the answer has begun."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    drip(handler, b"X-More: yes\r\n")
+
+
+def drip(handler: Handler, part: bytes) -> None:
     for _ in range(60):
         time.sleep(0.1)
         try:
-            handler.wfile.write(b" ")
+            handler.wfile.write(part)
         except OSError:
             break
     handler.close_connection = True
@@ -115,6 +125,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "hung up": (hung_up, "the connection broke"),
     "silence": (silent, "no complete answer within 2 s"),
     "dripping": (dripping, "no complete answer within 2 s"),
+    "dripping headers": (headers_without_end, "no complete answer within 2 s"),
     "senseless": (status(400, "top_k must be at least 1"), "ValueError"),
 }
 
@@ -265,6 +276,7 @@ PIECE = '{"choices": [{"token_ids": [1, 2]}]}'
         (status(500), "HTTP 500: out of memory"),
         (silent, "no complete answer within 2 s"),
         (dripping, "no complete answer within 2 s"),
+        (headers_without_end, "no complete answer within 2 s"),
     ],
 )
 def test_a_stream_that_fails_is_an_error(server: ShapeServer, fault: Fault, words: str) -> None:

@@ -6,10 +6,11 @@ import email.utils
 import ipaddress
 import os
 import random
+import socket
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -144,13 +145,19 @@ class Server:
         content = None if body is None else msgspec.json.encode(body)
         with _named(where, self._timeout):
             for attempt in range(RETRIES + 1):
-                with self._client.stream(
-                    "GET" if content is None else "POST",
-                    where,
-                    content=content,
-                    headers={"Content-Type": "application/json"},
-                    timeout=max(0.01, deadline - time.monotonic()),
-                ) as response:
+                left = max(0.01, deadline - time.monotonic())
+                with (
+                    _HeadersWithin(left) as watch,
+                    self._client.stream(
+                        "GET" if content is None else "POST",
+                        where,
+                        content=content,
+                        headers={"Content-Type": "application/json"},
+                        timeout=left,
+                        extensions={"trace": watch.trace},
+                    ) as response,
+                ):
+                    watch.cancel()
                     if response.status_code < 400:
                         yield response
                         return
@@ -181,6 +188,40 @@ class Server:
             if time.monotonic() > deadline:
                 raise httpx2.ReadTimeout("the answer goes on for too long")
             yield part
+
+
+class _HeadersWithin:
+    """Breaks a connection whose headers do not end in time, however steadily they come."""
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._break)
+        self._timer.daemon = True
+        self._socket: socket.socket | None = None
+        self._broken = False
+
+    def __enter__(self) -> _HeadersWithin:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+        if self._broken:
+            raise httpx2.ReadTimeout("the headers go on for too long")
+
+    def trace(self, event: str, told: Mapping[str, Any]) -> None:
+        """Hear of the connection, as soon as there is one."""
+        if event == "connection.connect_tcp.complete":
+            self._socket = told["return_value"].get_extra_info("socket")
+
+    def cancel(self) -> None:
+        """There is nothing to wait for any more."""
+        self._timer.cancel()
+
+    def _break(self) -> None:
+        self._broken = True
+        if self._socket is not None:
+            with suppress(OSError):  # it has ended by itself
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
