@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness import expectations, publish
+from harness.adapters import BUILT_IN
 from harness.command_line import BadInput
 from harness.record import Record, VerdictRow, Writer, read
 from harness.report import formats, page
@@ -19,6 +20,7 @@ from harness.report.options import parse
 from harness.report.standings import (
     SUITES,
     compact,
+    counts,
     finding,
     item_name,
     outcome,
@@ -348,6 +350,16 @@ def test_findings_are_of_decoders_that_there_are_and_links_lead_to_them() -> Non
             assert name in decoders(), name
 
 
+def test_every_finding_names_items_that_there_are() -> None:
+    page = (ROOT / "docs" / "findings.md").read_text()
+    engines = page[page.index("\n## llama.cpp") : page.index("\n## Conventions")]
+    for subject in re.split(r"^## ", engines, flags=re.M)[1:]:
+        for told in re.split(r"^(?=\*\*)", subject, flags=re.M)[1:] or [subject]:
+            assert "Items:" in told, told[:80]
+    for file, test in re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?", page):
+        assert f"def {test}" in (ROOT / "suites" / file).read_text(), (file, test)
+
+
 def test_tables_are_those_of_the_committed_records() -> None:
     """After a new record: ``python -m harness.publish``."""
     for path, text in publish.files(ROOT).items():
@@ -367,6 +379,19 @@ def test_committed_records_are_whole_and_nothing_in_them_is_unexplained(
         for standing in standings([read(path)]):
             for row in standing.rows:
                 assert outcome(row) not in ("FAIL", "ERROR"), f"{path.stem}: {row.item}"
+
+
+def test_every_family_has_a_record_and_nothing_in_it_is_wrong() -> None:
+    """``pytest suites/ --profile ci --decoder NAME --results reports/families/NAME.jsonl``."""
+    records = [read(path) for path in (ROOT / publish.FAMILIES).glob("*.jsonl")]
+    found = standings(records)
+    families = {name for name in BUILT_IN if name.startswith("reference")}
+    # Slow: one request at a time (tests/test_right_decoders.py has its own way with it); lossy.
+    families -= {"reference-page", "reference-typical"}
+    assert {standing.name for standing in found} == families
+    for standing in found:
+        assert (standing.profile, standing.problems) == ("ci", [])
+        assert set(counts(standing.rows)) <= {"PASS", "UNSUPPORTED"}, standing.name
 
 
 def test_what_was_explained_since_the_run_is_known(
@@ -396,5 +421,9 @@ def test_publishing_replaces_the_table_and_nothing_else(tmp_path: Path) -> None:
     assert publish.files(tmp_path) == texts
     assert set(texts) == {
         tmp_path / "README.md",
-        *(tmp_path / THIRD_PARTY / f"conformance.{kind}" for kind in ("md", "html")),
+        *(
+            tmp_path / directory / f"conformance.{kind}"
+            for directory in (publish.THIRD_PARTY, publish.FAMILIES)
+            for kind in ("md", "html")
+        ),
     }

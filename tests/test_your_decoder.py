@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.adapters.http_client import ServerError
 from harness.adapters.server_process import ServerProcess
+from harness.contract import Request
 from harness.models import load_pair
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -137,6 +140,28 @@ def test_a_server_that_runs_needs_no_file(servers: list[str], tmp_path: Path) ->
     done = shell(line, tmp_path, "wired or test_greedy.py and identity")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r": [2-9] PASS", verdicts(done))
+
+
+def test_a_server_that_died_is_told_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shell(HTTP[0], tmp_path).returncode == 0
+    monkeypatch.syspath_prepend(tmp_path)
+    served, pair = importlib.import_module("served"), load_pair("tiny")
+    decoder = served.build(pair)
+    decoder._plain.stop()
+    request = Request(prompt=(1, 2), max_new_tokens=3, speculate=False)
+    with pytest.raises(
+        ServerError, match=r"python\S* was ended by SIG\w+; its log ends: .*listening"
+    ):
+        decoder.generate([request])
+    decoder.close()
+    crash = "def do_POST(self):\n        os._exit(print('out of memory', flush=True) or 3)\n"
+    stand_in = tmp_path / "served_server.py"
+    text = stand_in.read_text().replace("import json\n", "import json\nimport os\n")
+    stand_in.write_text(text.replace("def do_POST(self):\n", crash))
+    with pytest.raises(ValueError, match=r"exited with status 3; its log ends: .*out of memory"):
+        served.build(pair)
 
 
 def test_links_and_paths_of_the_page_lead_somewhere() -> None:

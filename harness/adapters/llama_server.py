@@ -132,7 +132,7 @@ class LlamaServers:
             for key, running in list(self._running.items()):
                 if running[0] is server:
                     _stop(self._running.pop(key))
-        return ServerError(f"{error}: llama-server {ended}")
+        return ServerError(f"{error}: {server.name} {ended}")
 
     def _arm(self, k: int) -> tuple[ServerProcess, Api]:
         """The server of this K, started if need be."""

@@ -11,10 +11,11 @@ import subprocess
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 from harness.adapters import family
+from harness.adapters.http_client import ServerError
 
 SHOWN = 5  # last lines of a log
 
@@ -35,7 +36,8 @@ class ServerProcess:
 
     Attributes
     ----------
-    url : str
+    url, name : str
+        Where it listens; the program that it is.
     stop : callable
         Ends it, and all that it started, at once.
 
@@ -52,7 +54,7 @@ class ServerProcess:
         variables: Mapping[str, str] | None = None,
         timeout: float = 120,
     ) -> None:
-        self._name = os.path.basename(command[0])
+        self.name = os.path.basename(command[0])
         try:
             self._process, mark = family.start(
                 list(command),
@@ -74,7 +76,7 @@ class ServerProcess:
             if not self.url:
                 silence = f"did not listen within {timeout:g} s"
                 words = (self.ended(patience=10) if heard else "") or silence + self._log.tail()
-                raise ValueError(f"{self._name} {words}")
+                raise ValueError(f"{self.name} {words}")
         except BaseException:  # also where the user interrupts
             self.stop()
             raise
@@ -90,6 +92,18 @@ class ServerProcess:
         if code < 0:
             return f"was ended by {signal.Signals(-code).name}{self._log.tail()}"
         return f"exited with status {code}{self._log.tail()}"
+
+
+@contextlib.contextmanager
+def ends_told(*servers: ServerProcess) -> Iterator[None]:
+    """Errors of the door say how a server ended, if one of these did, with its last words."""
+    try:
+        yield
+    except (ServerError, ValueError) as error:  # of a request, and of an endpoint
+        for server in servers:
+            if ended := server.ended():
+                raise type(error)(f"{error}: {server.name} {ended}") from error
+        raise
 
 
 class _Log:
