@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,8 +28,8 @@ from harness.adapters.peers.core_deepinfer import _Recomputing
 from harness.adapters.peers.flashspec import _unpadded
 from harness.contract import CAPABILITIES, Completion, Request
 from harness.models import ModelPair, load_pair
+from harness.third_party import RECIPES
 
-RECIPES = Path(__file__).resolve().parent.parent / "ci" / "engines"
 PROMPT = (5, 9, 33, 2, 17)
 
 
@@ -48,7 +47,7 @@ def test_a_peer_is_a_decoder_with_a_recipe_and_capabilities_of_the_contract(name
     engine = ENGINES[name]
     assert isinstance(engine, Engine)
     assert name in decoder_names()
-    assert os.access(RECIPES / engine.environment, os.X_OK)
+    assert (RECIPES / engine.environment).is_file()
     factory = pkgutil.resolve_name(engine.factory)
     made = factory.func if isinstance(factory, functools.partial) else factory
     assert issubclass(made, Peer)

@@ -141,7 +141,7 @@ def test_crashes_expected_failures_and_passes_that_were_not_expected_stay_what_t
     suites: Suites, tmp_path: Path
 ) -> None:
     expected = tmp_path / "expected.txt"
-    expected.write_text("test_wired*  # known\n")
+    expected.write_text("test_wired* | run again  # known\n")
     arguments = ["suites/test_smoke.py", "--xfails-file", str(expected)]
     crashed = suites(*arguments)  # for no decoder can be built
     [row] = crashed.record.verdicts

@@ -95,7 +95,8 @@ def load_decoder(name: str, pair: ModelPair, options: Mapping[str, str] | None =
         raise
     except Exception as error:  # a stranger's factory may raise anything
         kind = "" if isinstance(error, ValueError | ImportError) else f"{type(error).__name__}: "
-        raise DecoderError(f"decoder {name!r} cannot be built: {kind}{error}") from error
+        words = " ".join(str(error).split())  # some take several lines
+        raise DecoderError(f"decoder {name!r} cannot be built: {kind}{words}") from error
     if not isinstance(decoder, Decoder) or not isinstance(decoder.capabilities, Set):
         raise DecoderError(
             f"decoder {name!r} returned a {type(decoder).__name__}: it needs `capabilities` "
